@@ -1,0 +1,130 @@
+/**
+ * What the ledger stores, as the rest of the program sees it.
+ *
+ * @module
+ */
+import type { Class } from "../policy/policy.ts";
+import type { Outcome, Reason, State } from "../codes.ts";
+import type { Result } from "../result.ts";
+
+/** One accepted request. Times are wall-clock milliseconds since the epoch. */
+export interface Row {
+  /** Arrival order over all agents; assigned by the ledger. */
+  readonly rid: number;
+  readonly agent: string;
+  /** The id that bound the row first. */
+  readonly id: string;
+  /** Null once a refusal before any start released it. */
+  readonly key: string | null;
+  /** SHA-256 of the canonical form of verb, checked arguments, scope and max_spend. */
+  readonly digest: string;
+  readonly verb: string;
+  readonly class: Class;
+  readonly lock: string | null;
+  readonly state: State;
+  readonly outcome: Outcome | null;
+  readonly reason: Reason | null;
+  /** The request file's bytes as read. */
+  readonly request: Uint8Array;
+  readonly request_sha256: string;
+  /** Checked arguments as JSON. */
+  readonly args: string;
+  /** Policy in force when the row was bound. */
+  readonly policy: string;
+  readonly note: string | null;
+  readonly plan: string | null;
+  readonly max_spend: number | null;
+  readonly timeout_ms: number;
+  readonly received_ms: number;
+  /** Wall-clock time after which it must not start. */
+  readonly expires_ms: number;
+  readonly started_ms: number | null;
+  readonly finished_ms: number | null;
+  readonly attempt: number;
+  readonly run: string | null;
+  /** Random part of the claim that the row came from. */
+  readonly claim: string;
+  readonly replays: number;
+  /** The result document as last decided. */
+  readonly result: Result;
+  /** 0: not published as it stands; 1: published; 2: reaped, never to be published again. */
+  readonly pub: 0 | 1 | 2;
+}
+
+/** A row to be inserted. */
+export type NewRow = Omit<Row, "rid" | "replays" | "pub">;
+
+/** What may change in a row after it was bound. */
+export type RowPatch = Partial<
+  Pick<
+    Row,
+    | "state"
+    | "outcome"
+    | "reason"
+    | "started_ms"
+    | "finished_ms"
+    | "attempt"
+    | "run"
+    | "replays"
+    | "result"
+    | "pub"
+    | "policy"
+  >
+>;
+
+/** Names of audit events. */
+export type AuditEventName =
+  | "started-daemon"
+  | "stopped-daemon"
+  | "accepted"
+  | "refused"
+  | "answered"
+  | "replayed"
+  | "joined"
+  | "approved"
+  | "denied"
+  | "started"
+  | "finished"
+  | "uncertain"
+  | "resolved"
+  | "released"
+  | "shed"
+  | "stuck"
+  | "killed"
+  | "resumed"
+  | "trusted"
+  | "pins"
+  | "repaired"
+  | "human";
+
+/** An event to be recorded. Every field but `event` is stored as given. */
+export interface AuditEvent {
+  readonly event: AuditEventName;
+  readonly agent?: string;
+  readonly id?: string;
+  /** Random part of the claim that the event came from. */
+  readonly claim?: string;
+  /** Any further facts; strings are escaped to ASCII on output. */
+  readonly [field: string]: unknown;
+}
+
+/** A stored record's place in the chain. */
+export interface RecordRef {
+  readonly seq: number;
+  readonly hash: string;
+}
+
+/** A stored record: `line` is the exact JSON text, without newline, that the hash covers. */
+export interface StoredRecord extends RecordRef {
+  readonly line: string;
+}
+
+/** What was answered to a claim that bound nothing, kept until its entry is gone and published. */
+export interface StoredAnswer {
+  readonly claim: string;
+  readonly agent: string;
+  /** File name below the agent's `results/` or `inbox/refused/`; null when there is none. */
+  readonly target: string | null;
+  /** The document as JSON text. */
+  readonly document: string;
+}
