@@ -1,0 +1,6 @@
+/**
+ * Stands in for `@std/path/basename`.
+ *
+ * @module
+ */
+export { basename } from "node:path";

@@ -1,0 +1,6 @@
+/**
+ * Stands in for `@std/path/dirname`.
+ *
+ * @module
+ */
+export { dirname } from "node:path";

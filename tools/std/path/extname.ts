@@ -1,0 +1,6 @@
+/**
+ * Stands in for `@std/path/extname`.
+ *
+ * @module
+ */
+export { extname } from "node:path";

@@ -1,0 +1,6 @@
+/**
+ * Stands in for `@std/path/is-absolute`.
+ *
+ * @module
+ */
+export { isAbsolute } from "node:path";

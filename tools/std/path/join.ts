@@ -1,0 +1,6 @@
+/**
+ * Stands in for `@std/path/join`.
+ *
+ * @module
+ */
+export { join } from "node:path";

@@ -1,0 +1,6 @@
+/**
+ * Stands in for `@std/path/normalize`.
+ *
+ * @module
+ */
+export { normalize } from "node:path";

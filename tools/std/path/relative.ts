@@ -1,0 +1,6 @@
+/**
+ * Stands in for `@std/path/relative`.
+ *
+ * @module
+ */
+export { relative } from "node:path";

@@ -1,0 +1,6 @@
+/**
+ * Stands in for `@std/path/resolve`.
+ *
+ * @module
+ */
+export { resolve } from "node:path";
