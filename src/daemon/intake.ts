@@ -1,0 +1,510 @@
+/**
+ * One batch of entries from the queue to their answers: claim, decide, commit, publish.
+ *
+ * 1. Entries are claimed by rename before anything is decided; a claim is removed only after the
+ *    commit that records its answer. Whoever dies in between leaves a claim that the next start
+ *    finds, recorded or not.
+ * 2. All decisions of a batch are one transaction, each seeing the earlier ones; a batch is bounded,
+ *    so the agent that fills its queue cannot hold a turn for long (Q5).
+ * 3. A fault in one candidate is that candidate's answer (`internal`) and nobody else's (J10).
+ * 4. Nothing is published, started or removed before the commit; a failed commit leaves the claims
+ *    where they are, to be tried again.
+ * 5. What a refusal says is ours; no byte of the entry is quoted but its escaped name (J16, P18).
+ *
+ * @module
+ */
+import { errorCode, type Refusal } from "../errors.ts";
+import type { Candidate, GateDeps } from "../gates/candidate.ts";
+import { decide, type Decision } from "../gates/order.ts";
+import { expiresAt } from "../gates/known.ts";
+import { requestDigest } from "../ledger/keys.ts";
+import type { Tx } from "../ledger/ledger.ts";
+import type { NewRow, Row, StoredAnswer } from "../ledger/types.ts";
+import { printable, randomHex } from "../names.ts";
+import { coded, isoTime, refusalResult, type Result } from "../result.ts";
+import { claimEntry } from "../spool/claim.ts";
+import { disposePoison, dropClaim, keepCopy } from "../spool/drain_claim.ts";
+import { objectRefusal } from "../spool/object_check.ts";
+import { readClaim } from "../spool/read_claim.ts";
+import { removeRefused } from "../spool/publish.ts";
+import type { Claim } from "../spool/types.ts";
+import { builtinAnswer } from "./builtins.ts";
+import type { Core } from "./core.ts";
+import { base, type Prepared } from "./runs.ts";
+import { sha256 } from "./trust_store.ts";
+
+/** Notes kept in `inbox/refused/`. */
+const MAX_REFUSED = 200;
+
+/** How soon an agent should look again, milliseconds. */
+export const POLL_AFTER_MS = 200;
+
+/** An entry to be handled and when it was first seen. */
+export interface Arrival {
+  readonly name: string;
+  readonly arrival_ms: number;
+}
+
+export class Intake {
+  readonly #core: Core;
+  readonly #deps: GateDeps;
+  /** Claims whose batch could not be committed. */
+  #held: Claim[] = [];
+  /** Number of the next note in `inbox/refused/`, per agent. */
+  readonly #refusedNext = new Map<string, number>();
+  /** Why the last batch could not be committed, or null. */
+  #fault: string | null = null;
+
+  constructor(core: Core) {
+    this.#core = core;
+    this.#deps = {
+      get policy() {
+        return core.policy();
+      },
+      get limits() {
+        return core.limits();
+      },
+      agentPolicy: (agent) => core.agentPolicy(agent),
+      owners: (agent) => core.owners(agent),
+      kill: (agent) => core.kill(agent),
+      objectRefusal: (look, size_max, owners) =>
+        objectRefusal(look, { size_max, owners })?.detail ?? null,
+      read: readClaim,
+      sha256,
+      requestDigest,
+      rowById: (agent, id) => core.ledger.rowById(agent, id),
+      rowByKey: (agent, key) => core.ledger.rowByKey(agent, key),
+      countIds: (rid) => core.ledger.idsOf(rid).length,
+      starts: (agent, cls, since) => ({
+        count: core.ledger.countStarted(agent, cls, since),
+        oldest_ms: core.ledger.oldestStarted(agent, cls, since),
+      }),
+      waiting: (agent) => core.slots.waiting(agent),
+      baseChanged: (verb) => core.trust.baseChanged(verb),
+      pathArgs: (verb, args) => core.trust.pathArgs(verb, args),
+    };
+  }
+
+  /** What the gates ask, shared with the stages that come at the start of a run. */
+  get deps(): GateDeps {
+    return this.#deps;
+  }
+
+  /** Why the last batch could not be committed, or null. */
+  get fault(): string | null {
+    return this.#fault;
+  }
+
+  /** Claims that wait for a commit to succeed. */
+  get held(): number {
+    return this.#held.length;
+  }
+
+  /**
+   * Claims and handles entries of one agent.
+   *
+   * @param entries at most a few dozen: one transaction
+   */
+  handle(agent: string, entries: readonly Arrival[]): void {
+    const claims: Claim[] = [];
+    for (const { name, arrival_ms } of entries) {
+      const outcome = claimEntry(agent, name, { arrival_ms, random: randomHex(16) });
+      if (outcome.kind === "claimed") claims.push(outcome.claim);
+      else if (outcome.kind === "stuck") this.#core.stuck.note(agent, name, outcome.error);
+    }
+    this.process(claims);
+  }
+
+  /** Tries claims again whose commit failed. */
+  retry(): void {
+    if (this.#held.length === 0) return;
+    this.process(this.#held.splice(0, 64));
+  }
+
+  /** Handles claims, fresh ones and those left over by an earlier daemon. */
+  process(claims: readonly Claim[]): void {
+    if (claims.length === 0) return;
+    const core = this.#core;
+    const after: (() => void)[] = [];
+    const first: (() => void)[] = [];
+    const prepared: Prepared[] = [];
+    const started: number[] = [];
+    const queued: { agent: string; rid: number }[] = [];
+    const { rids, answered } = core.publisher.takeMarks();
+    try {
+      core.ledger.transaction((tx) => {
+        tx.markPublished(rids);
+        for (const claim of answered) tx.dropAnswer(claim);
+        for (const claim of claims) {
+          this.#one(tx, claim, { first, after, prepared, started, queued });
+        }
+      });
+      this.#fault = null;
+    } catch (error) {
+      // Nothing of the batch counts: the claims stay and are tried again.
+      for (const rid of started) core.slots.free(rid);
+      for (const { agent, rid } of queued) core.slots.forget(agent, rid);
+      for (const p of prepared) core.runs.withdraw(p);
+      core.publisher.restoreMarks(rids, answered);
+      this.#held.push(...claims);
+      this.#refusedNext.clear();
+      const why = errorCode(error) ?? (error instanceof Error ? error.message : "unknown");
+      if (this.#fault !== why) core.log("ERROR", "commit-failed", { error: why });
+      this.#fault = why;
+      return;
+    }
+    for (const effect of first) effect();
+    for (const effect of after) {
+      try {
+        effect();
+      } catch (error) {
+        core.log("ERROR", "after-commit", {
+          error: errorCode(error) ?? (error instanceof Error ? error.message : "unknown"),
+        });
+      }
+    }
+  }
+
+  #one(tx: Tx, claim: Claim, batch: Batch): void {
+    const core = this.#core;
+    const seen = core.ledger.claimSeen(claim.random);
+    if (seen !== null) {
+      // Recorded before a crash: only the entry is left to remove and the answer to publish.
+      batch.after.push(() => {
+        if (seen.kind === "answer" && seen.answer !== null) core.publisher.answer(seen.answer);
+        this.#drop(claim);
+      });
+      return;
+    }
+    const candidate: Candidate = { claim, now_ms: core.now() };
+    let decision: Decision;
+    try {
+      decision = decide(candidate, this.#deps);
+    } catch (error) {
+      core.log("ERROR", "internal", {
+        agent: claim.agent,
+        error: error instanceof Error ? `${error.name}: ${error.message}` : "unknown",
+      });
+      decision = {
+        kind: "refused",
+        refusal: {
+          stage: "start",
+          reason: "internal",
+          message: "The bridge met a fault of its own while it checked this request",
+          hint: "Tell the person who runs the host; nothing was run",
+        },
+      };
+    }
+    if (decision.kind === "accepted") return this.#accept(tx, candidate, batch);
+    if (!core.answers.take(claim.agent)) {
+      batch.after.push(() => {
+        core.answers.shed(claim.agent, claim.name);
+        this.#drop(claim);
+      });
+      return;
+    }
+    switch (decision.kind) {
+      case "refused":
+        return this.#refuse(tx, candidate, decision.refusal, batch);
+      case "replay":
+        return this.#replay(tx, candidate, decision.row, decision.join, batch);
+      case "builtin":
+        return this.#builtin(tx, candidate, decision.name, batch);
+    }
+  }
+
+  #refuse(tx: Tx, c: Candidate, refusal: Refusal, batch: Batch): void {
+    const { claim } = c;
+    const { agent, id } = claim;
+    const ref = tx.append({
+      event: "refused",
+      agent,
+      ...(id === null ? { name: printable(claim.name) } : { id }),
+      claim: claim.random,
+      stage: refusal.stage,
+      reason: refusal.reason,
+      ...(c.request === undefined ? {} : { verb: printable(c.request.verb, 80) }),
+      ...(c.request_sha256 === undefined ? {} : { request_sha256: c.request_sha256 }),
+      uid: claim.look.uid,
+    });
+    const known = {
+      ...(c.request === undefined ? {} : { verb: c.request.verb }),
+      ...(c.request_sha256 === undefined ? {} : { request_sha256: c.request_sha256 }),
+      received_at: isoTime(claim.arrival_ms),
+      audit: ref,
+    };
+    let target: string;
+    let document: unknown;
+    if (id === null) {
+      const n = this.#nextRefused(tx, agent);
+      target = `refused/${n}.json`;
+      const { id: _, ...rest } = refusalResult(agent, "", refusal, known);
+      document = { ...rest, n, name: printable(claim.name) };
+      if (n > MAX_REFUSED) batch.after.push(() => removeRefused(agent, n - MAX_REFUSED));
+    } else {
+      const bound = this.#core.ledger.rowById(agent, id) !== null;
+      target = `results/${id}${bound ? ".refused" : ""}.json`;
+      document = refusalResult(agent, id, refusal, known);
+    }
+    const answer: StoredAnswer = {
+      claim: claim.random,
+      agent,
+      target,
+      document: JSON.stringify(document) + "\n",
+    };
+    tx.saveAnswer(answer);
+    batch.after.push(() => {
+      if (claim.look.kind === "file") {
+        try {
+          keepCopy(claim, c.bytes ?? null);
+        } catch {
+          // The copy is for a person who looks into it later; without space there is none.
+        }
+      }
+      this.#core.publisher.answer(answer);
+      this.#drop(claim);
+    });
+  }
+
+  #nextRefused(tx: Tx, agent: string): number {
+    const key = `refused.${agent}`;
+    const n = (this.#refusedNext.get(agent) ?? Number(this.#core.ledger.meta(key) ?? "0")) + 1;
+    this.#refusedNext.set(agent, n);
+    tx.setMeta(key, String(n));
+    return n;
+  }
+
+  #replay(tx: Tx, c: Candidate, row: Row, join: boolean, batch: Batch): void {
+    const { claim } = c;
+    const id = claim.id ?? row.id;
+    tx.append({
+      event: join ? "joined" : "replayed",
+      agent: claim.agent,
+      id,
+      claim: claim.random,
+      ...(join ? { replay_of: row.id } : {}),
+      state: row.state,
+    });
+    if (join) tx.bindId(claim.agent, id, row.rid);
+    tx.updateRow(row.rid, { replays: row.replays + 1 });
+    batch.after.push(() => {
+      const now = this.#core.ledger.row(row.rid);
+      if (now !== null) this.#core.publisher.replay(now, id);
+      this.#drop(claim);
+    });
+  }
+
+  #builtin(tx: Tx, c: Candidate, name: string, batch: Batch): void {
+    const { claim } = c;
+    const id = claim.id ?? "";
+    const ref = tx.append({
+      event: "answered",
+      agent: claim.agent,
+      id,
+      claim: claim.random,
+      verb: name,
+    });
+    const result: Result = {
+      chb: 1,
+      id,
+      agent: claim.agent,
+      state: "done",
+      ...coded("ok"),
+      verb: name,
+      ...(c.key === undefined ? {} : { idempotency_key: c.key }),
+      ...(c.request_sha256 === undefined ? {} : { request_sha256: c.request_sha256 }),
+      received_at: isoTime(claim.arrival_ms),
+      finished_at: isoTime(this.#core.now()),
+      answer: builtinAnswer(name, claim.agent, this.#core),
+      audit: ref,
+    };
+    const answer: StoredAnswer = {
+      claim: claim.random,
+      agent: claim.agent,
+      target: `results/${id}.json`,
+      document: JSON.stringify(result) + "\n",
+    };
+    tx.saveAnswer(answer);
+    batch.after.push(() => {
+      this.#core.publisher.answer(answer);
+      this.#drop(claim);
+    });
+  }
+
+  #accept(tx: Tx, c: Candidate, batch: Batch): void {
+    const core = this.#core;
+    const { claim, request, verb, args, digest, key, bytes, request_sha256 } = c;
+    const policy = core.policy();
+    if (
+      claim.id === null || request === undefined || verb === undefined || args === undefined ||
+      digest === undefined || key === undefined || bytes === undefined ||
+      request_sha256 === undefined || policy === null
+    ) {
+      throw new Error("Cannot accept request: it passed the gates without being whole");
+    }
+    core.answers.take(claim.agent);
+    const timeout_ms = Math.min(request.timeout_s ?? Infinity, verb.timeout_s) * 1000;
+    const facts = {
+      agent: claim.agent,
+      id: claim.id,
+      key,
+      verb,
+      args,
+      max_spend: request.max_spend ?? null,
+      timeout_ms,
+      attempt: 1,
+    };
+    const blocked = core.stopping() ? "slot" : core.slots.blocked(verb.lock);
+    let prepared: Prepared | null = null;
+    if (blocked === null) {
+      try {
+        prepared = core.runs.prepare(facts, policy);
+      } catch (error) {
+        // The order cannot be stored now: the request waits, nothing starts without its intent.
+        core.log("WARN", "order-failed", { error: errorCode(error) });
+      }
+    }
+    if (prepared !== null) batch.prepared.push(prepared);
+    const accepted = tx.append({
+      event: "accepted",
+      agent: claim.agent,
+      id: claim.id,
+      claim: claim.random,
+      key,
+      verb: verb.name,
+      class: verb.class,
+      request_sha256,
+      digest,
+      policy: policy.digest,
+      uid: claim.look.uid,
+      ...(request.note === undefined ? {} : { note: printable(request.note, 1000) }),
+    });
+    const now = c.now_ms;
+    const fields: Omit<NewRow, "result"> = {
+      agent: claim.agent,
+      id: claim.id,
+      key,
+      digest,
+      verb: verb.name,
+      class: verb.class,
+      lock: verb.lock,
+      state: prepared === null ? "pending" : "running",
+      outcome: null,
+      reason: null,
+      request: bytes,
+      request_sha256,
+      args: JSON.stringify(args),
+      policy: policy.digest,
+      note: request.note ?? null,
+      plan: request.plan ?? null,
+      max_spend: request.max_spend ?? null,
+      timeout_ms,
+      received_ms: claim.arrival_ms,
+      expires_ms: expiresAt(c, this.#deps),
+      started_ms: prepared === null ? null : now,
+      finished_ms: null,
+      attempt: 1,
+      run: prepared?.run ?? null,
+      claim: claim.random,
+    };
+    if (prepared === null) {
+      const result = pendingResult(fields, blocked === "lock" ? "lock" : "slot", accepted);
+      const rid = tx.insertRow({ ...fields, result });
+      core.slots.wait({
+        rid,
+        agent: claim.agent,
+        lock: verb.lock,
+        expires_ms: fields.expires_ms,
+      });
+      batch.queued.push({ agent: claim.agent, rid });
+      batch.after.push(() => {
+        this.#publish(rid);
+        this.#drop(claim);
+      });
+      return;
+    }
+    const ready = prepared;
+    const started = tx.append({
+      event: "started",
+      agent: claim.agent,
+      id: claim.id,
+      claim: claim.random,
+      verb: verb.name,
+      run: ready.run,
+      attempt: 1,
+      command_sha256: ready.order.command_sha256,
+      policy: policy.digest,
+    });
+    const result = runningResult(fields, now, timeout_ms, started);
+    const rid = tx.insertRow({ ...fields, result });
+    core.slots.start(rid, claim.agent, verb.lock);
+    batch.started.push(rid);
+    batch.first.push(() => core.runs.launch(rid, verb.lock, ready));
+    batch.after.push(() => {
+      this.#publish(rid);
+      this.#drop(claim);
+    });
+  }
+
+  #publish(rid: number): void {
+    const row = this.#core.ledger.row(rid);
+    if (row !== null) this.#core.publisher.row(row);
+  }
+
+  #drop(claim: Claim): void {
+    try {
+      if (claim.look.kind === "file") dropClaim(claim);
+      else {
+        const left = disposePoison(claim);
+        if (left !== null) this.#core.stuck.note(claim.agent, claim.name, left);
+      }
+    } catch (error) {
+      const code = errorCode(error) ?? "unknown";
+      if (code !== "ENOENT") this.#core.stuck.note(claim.agent, claim.name, code);
+    }
+  }
+}
+
+/** What one batch gathers. */
+interface Batch {
+  /** Effects that must not wait: shims are told to go. */
+  readonly first: (() => void)[];
+  readonly after: (() => void)[];
+  readonly prepared: Prepared[];
+  readonly started: number[];
+  readonly queued: { agent: string; rid: number }[];
+}
+
+/** The result document of a request that waits. */
+export function pendingResult(
+  row: Omit<NewRow, "result">,
+  waiting_for: "slot" | "lock" | "approval",
+  audit: { seq: number; hash: string },
+): Result {
+  return {
+    ...base(row),
+    state: "pending",
+    next: "wait",
+    waiting_for,
+    poll_after_ms: POLL_AFTER_MS,
+    audit,
+  };
+}
+
+/** The result document of a request that runs. */
+export function runningResult(
+  row: Omit<NewRow, "result">,
+  started_ms: number,
+  timeout_ms: number,
+  audit: { seq: number; hash: string },
+): Result {
+  return {
+    ...base(row),
+    state: "running",
+    next: "wait",
+    started_at: isoTime(started_ms),
+    deadline_at: isoTime(started_ms + timeout_ms),
+    poll_after_ms: POLL_AFTER_MS,
+    audit,
+  };
+}

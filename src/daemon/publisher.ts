@@ -1,0 +1,161 @@
+/**
+ * From ledger to agent: writes what rows and answers say into `results/` and `inbox/`.
+ *
+ * 1. What is published is derived. It needs no fsync; the ledger is the record, and an unpublished
+ *    row is published again at start (S6).
+ * 2. A publication that fails never fails the request: it is kept and tried again, and the run is
+ *    never repeated for it (S1, Q3).
+ * 3. A row counts as published only in the commit after its file was renamed into place; a newer
+ *    state of the row takes the mark away first.
+ *
+ * @module
+ */
+import { errorCode } from "../errors.ts";
+import type { Ledger } from "../ledger/ledger.ts";
+import type { Row, StoredAnswer } from "../ledger/types.ts";
+import { isoTime, type Result } from "../result.ts";
+import { publish } from "../spool/publish.ts";
+import type { Log } from "./log.ts";
+
+const encoder = new TextEncoder();
+
+/** JSON with a newline, ready to be written. */
+export function encodeDocument(document: unknown): Uint8Array {
+  return encoder.encode(JSON.stringify(document) + "\n");
+}
+
+export class Publisher {
+  readonly #ledger: Ledger;
+  readonly #log: Log;
+  readonly #now: () => number;
+  #marks = new Set<number>();
+  #dropped: string[] = [];
+  readonly #retryRows = new Set<number>();
+  readonly #retryAnswers = new Map<string, StoredAnswer>();
+  #fault: string | null = null;
+
+  constructor(ledger: Ledger, log: Log, now: () => number) {
+    this.#ledger = ledger;
+    this.#log = log;
+    this.#now = now;
+  }
+
+  /** Why something could not be published at the last try, or null. */
+  get fault(): string | null {
+    return this.#fault;
+  }
+
+  /** Rows and answers that wait for another try. */
+  get backlog(): number {
+    return this.#retryRows.size + this.#retryAnswers.size;
+  }
+
+  /** Rows published and claims answered since the last call, for the next transaction. */
+  takeMarks(): { rids: number[]; answered: string[] } {
+    const marks = { rids: [...this.#marks], answered: this.#dropped };
+    this.#marks = new Set();
+    this.#dropped = [];
+    return marks;
+  }
+
+  /** Puts marks back whose transaction did not happen. */
+  restoreMarks(rids: readonly number[], answered: readonly string[]): void {
+    for (const rid of rids) this.#marks.add(rid);
+    this.#dropped.push(...answered);
+  }
+
+  /** True when a transaction has something to note for the publisher. */
+  get hasMarks(): boolean {
+    return this.#marks.size > 0 || this.#dropped.length > 0;
+  }
+
+  /**
+   * Publishes a row under every id that it is known under. A row that was released is known under
+   * none any more; it is told under the id that it came with, unless that id belongs to another
+   * row by now, and under those that the caller still knows.
+   */
+  row(row: Row, released: readonly string[] = []): void {
+    this.#marks.delete(row.rid);
+    try {
+      let ids = this.#ledger.idsOf(row.rid);
+      if (ids.length === 0) {
+        ids = [...new Set([row.id, ...released])].filter((id) =>
+          this.#ledger.rowById(row.agent, id) === null
+        );
+      }
+      for (const id of ids) this.#result(row.agent, resultFor(row, id));
+      this.#marks.add(row.rid);
+      this.#retryRows.delete(row.rid);
+      if (this.backlog === 0) this.#fault = null;
+    } catch (error) {
+      this.#retryRows.add(row.rid);
+      this.#failed("result", error);
+    }
+  }
+
+  /** Publishes a row under one id, as the answer to a replay. */
+  replay(row: Row, id: string): void {
+    try {
+      const stored = row.state === "done"
+        ? {
+          replays: row.replays,
+          replayed_at: isoTime(this.#now()),
+          hint: `stored result from ${row.result.finished_at ?? "earlier"}; ` +
+            "use a new id to run again",
+        }
+        : { replays: row.replays };
+      this.#result(row.agent, { ...resultFor(row, id), ...stored });
+    } catch (error) {
+      this.#retryRows.add(row.rid);
+      this.#failed("replay", error);
+    }
+  }
+
+  /** Publishes the answer to a claim that bound nothing. */
+  answer(answer: StoredAnswer): void {
+    try {
+      if (answer.target !== null) {
+        const slash = answer.target.indexOf("/");
+        const room = answer.target.slice(0, slash) === "refused" ? "refused" : "results";
+        publish(answer.agent, room, answer.target.slice(slash + 1), encoder.encode(answer.document));
+      }
+      this.#retryAnswers.delete(answer.claim);
+      this.#dropped.push(answer.claim);
+      if (this.backlog === 0) this.#fault = null;
+    } catch (error) {
+      this.#retryAnswers.set(answer.claim, answer);
+      this.#failed("answer", error);
+    }
+  }
+
+  /** Tries again what could not be published; at most `limit` of each kind. */
+  retry(limit = 100): void {
+    let left = limit;
+    for (const rid of [...this.#retryRows]) {
+      if (left-- <= 0) break;
+      const row = this.#ledger.row(rid);
+      if (row === null || row.pub === 2) this.#retryRows.delete(rid);
+      else this.row(row);
+    }
+    left = limit;
+    for (const answer of [...this.#retryAnswers.values()]) {
+      if (left-- <= 0) break;
+      this.answer(answer);
+    }
+  }
+
+  #result(agent: string, result: Result): void {
+    publish(agent, "results", `${result.id}.json`, encodeDocument(result));
+  }
+
+  #failed(what: string, error: unknown): void {
+    const code = errorCode(error) ?? (error instanceof Error ? error.name : "unknown");
+    if (this.#fault !== code) this.#log("WARN", "publish-failed", { what, error: code });
+    this.#fault = code;
+  }
+}
+
+/** A row's result document as one of its ids sees it. */
+export function resultFor(row: Row, id: string): Result {
+  return id === row.id ? row.result : { ...row.result, id, replay_of: row.id };
+}

@@ -1,0 +1,69 @@
+/**
+ * What a start does before it looks at the queue: brings memory, run directories, results and
+ * claims back into agreement with the ledger.
+ *
+ * Order matters. Running rows come first, because their slots and locks must be taken before
+ * anything may start; what waits comes next; then what was decided and not published; then claims
+ * of entries whose answer may or may not have been recorded. The code that handles each of them
+ * is the one that handles it in normal service.
+ *
+ * @module
+ */
+import { errorCode } from "../errors.ts";
+import { isRun } from "../names.ts";
+import { removeRun, runPath } from "../run/order_file.ts";
+import { leftoverClaims } from "../spool/claim.ts";
+import { sweepStaging } from "../spool/publish.ts";
+import type { Core } from "./core.ts";
+import type { Intake } from "./intake.ts";
+import type { Work } from "./work.ts";
+
+const KEEP_RUN_MS = 3_600_000;
+
+/** Runs recovery for these agents; the state lock is held. */
+export function recover(core: Core, intake: Intake, work: Work, agents: readonly string[]): void {
+  const policy = core.policy();
+  const grace_ms = Math.round((policy?.limits.grace_s ?? 10) * 1000);
+  for (const row of core.ledger.unfinished()) {
+    if (row.state === "running" && row.run !== null) {
+      core.slots.start(row.rid, row.agent, row.lock);
+      core.runs.adopt(row, row.run, { timeout_ms: row.timeout_ms, grace_ms });
+      work.ended(row.run);
+    } else {
+      core.slots.wait({
+        rid: row.rid,
+        agent: row.agent,
+        lock: row.lock,
+        expires_ms: row.expires_ms,
+      });
+    }
+  }
+  while (work.turn()) { /* until nothing more can start or end now */ }
+  for (const row of core.ledger.unpublished(1000)) core.publisher.row(row);
+  for (const answer of core.ledger.answers()) core.publisher.answer(answer);
+  for (const agent of agents) {
+    sweepStaging(agent);
+    const claims = leftoverClaims(agent);
+    for (let i = 0; i < claims.length; i += 64) intake.process(claims.slice(i, i + 64));
+  }
+  sweepRuns(core);
+}
+
+/** Removes run directories that no unfinished row names and that are older than an hour. */
+function sweepRuns(core: Core): void {
+  const now = Date.now();
+  try {
+    for (const entry of Deno.readDirSync("state/runs")) {
+      if (!entry.isDirectory || !isRun(entry.name) || core.runs.active.has(entry.name)) continue;
+      try {
+        const { mtime } = Deno.statSync(runPath(entry.name));
+        if (mtime !== null && now - mtime.getTime() < KEEP_RUN_MS) continue;
+        removeRun(entry.name);
+      } catch (error) {
+        core.log("WARN", "run-not-removed", { run: entry.name, error: errorCode(error) });
+      }
+    }
+  } catch (error) {
+    core.log("WARN", "runs-not-listed", { error: errorCode(error) });
+  }
+}

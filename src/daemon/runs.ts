@@ -1,0 +1,383 @@
+/**
+ * Runs from order to result: what the daemon does before the `running` commit, after it, and when
+ * a shim says that a run has ended.
+ *
+ * 1. The run directory and its order exist before the commit; the shim hears of the run only after
+ *    it. Whoever dies in between leaves an order that nobody took.
+ * 2. The daemon never starts a program and never sees its pipes; it reads the raw files (X13).
+ * 3. An exit record is believed only with the run's own id in it.
+ * 4. A run without an exit record that may have started is uncertain, never run again by itself.
+ *
+ * @module
+ */
+import type { Reason } from "../codes.ts";
+import { errorCode } from "../errors.ts";
+import type { Row } from "../ledger/types.ts";
+import { randomHex } from "../names.ts";
+import type { CheckedArgs, Policy, VerbPolicy } from "../policy/policy.ts";
+import { commandDigest, resolveCommand } from "../policy/resolve_command.ts";
+import { coded, isoTime, type OutputView, type Result } from "../result.ts";
+import type { Exit, Order, StreamEnd } from "../run/order.ts";
+import { prepareRun, removeRun, runPath } from "../run/order_file.ts";
+import { OutputMirror } from "../run/output_view.ts";
+import type { Shim, ShimPool } from "../run/pool.ts";
+import { openOutput, type OutputFile } from "../spool/publish.ts";
+import type { Log } from "./log.ts";
+import type { TrustStore } from "./trust_store.ts";
+
+/** Milliseconds after which a running command's output is mirrored for the first time. */
+const MIRROR_MS = 250;
+
+/** Run directories with output kept for an hour, at most so many. */
+const MAX_KEPT_RUNS = 2000;
+const KEEP_RUN_MS = 3_600_000;
+
+/** What is needed to start one run. */
+export interface StartFacts {
+  readonly agent: string;
+  readonly id: string;
+  readonly key: string;
+  readonly verb: VerbPolicy;
+  readonly args: CheckedArgs;
+  readonly max_spend: number | null;
+  readonly timeout_ms: number;
+  readonly attempt: number;
+}
+
+/** A run whose order is written and whose shim has not heard of it yet. */
+export interface Prepared {
+  readonly run: string;
+  readonly order: Order;
+  readonly shim: Shim;
+}
+
+/** A run that is going on, as far as this daemon knows. */
+export interface ActiveRun {
+  readonly rid: number;
+  readonly agent: string;
+  readonly id: string;
+  readonly run: string;
+  readonly lock: string | null;
+  /** The shim that runs it, when it is this daemon's own child. */
+  shim: Shim | null;
+  readonly mirrors: { stdout: Mirror; stderr: Mirror };
+  /** Monotonic clock, milliseconds. */
+  readonly since: number;
+  readonly timeout_ms: number;
+  readonly grace_ms: number;
+  /** The result is committed; only slot and lock are still held. */
+  finished: boolean;
+  /** Both streams as the result tells them, once the run has ended. */
+  output: { stdout: OutputView; stderr: OutputView } | null;
+}
+
+/** One stream of a run on its way into `results/`. */
+class Mirror {
+  readonly #agent: string;
+  readonly #name: string;
+  readonly #mirror: OutputMirror;
+  #file: OutputFile | null = null;
+  #lost = false;
+
+  constructor(agent: string, id: string, run: string, stream: "stdout" | "stderr") {
+    this.#agent = agent;
+    this.#name = `${id}.${stream}`;
+    this.#mirror = new OutputMirror(run, stream, (bytes) => this.#append(bytes));
+  }
+
+  #append(bytes: Uint8Array): void {
+    if (this.#lost) return;
+    try {
+      this.#file ??= openOutput(this.#agent, this.#name);
+      this.#file.append(bytes);
+    } catch {
+      // No space, or a squatter that cannot be moved: the result says that the file is not whole.
+      this.#lost = true;
+    }
+  }
+
+  pump(): void {
+    this.#mirror.pump();
+  }
+
+  finish(end: StreamEnd): OutputView {
+    const view = this.#mirror.finish(end);
+    this.#file?.close();
+    const name = this.#file === null ? null : this.#name;
+    this.#file = null;
+    return { ...view, file: name, complete: view.complete && !this.#lost };
+  }
+
+  abandon(): void {
+    this.#file?.close();
+    this.#file = null;
+  }
+}
+
+export class Runs {
+  readonly #active = new Map<string, ActiveRun>();
+  readonly #kept: { run: string; until: number }[] = [];
+  readonly #pool: ShimPool;
+  readonly #trust: TrustStore;
+  readonly #log: Log;
+  readonly #root = Deno.cwd();
+
+  constructor(pool: ShimPool, trust: TrustStore, log: Log) {
+    this.#pool = pool;
+    this.#trust = trust;
+    this.#log = log;
+  }
+
+  get active(): ReadonlyMap<string, ActiveRun> {
+    return this.#active;
+  }
+
+  /**
+   * Takes a ready shim and writes the order for it.
+   *
+   * @returns null when no shim is ready
+   * @throws a system error when the order cannot be stored; the shim is ready again then
+   */
+  prepare(facts: StartFacts, policy: Policy): Prepared | null {
+    const program = this.#trust.program(facts.verb.program);
+    if (program === null) return null;
+    const shim = this.#pool.take();
+    if (shim === null) return null;
+    const run = randomHex(16);
+    try {
+      const command = resolveCommand(facts.verb, facts.args, {
+        id: facts.id,
+        idempotency_key: facts.key,
+        root: this.#root,
+        max_spend: facts.max_spend,
+        run_dir: `${this.#root}/${runPath(run)}`,
+      });
+      const order: Order = {
+        chb: 1,
+        run,
+        agent: facts.agent,
+        id: facts.id,
+        idempotency_key: facts.key,
+        verb: facts.verb.name,
+        args: facts.args,
+        attempt: facts.attempt,
+        policy: policy.digest,
+        command_sha256: commandDigest(command),
+        program,
+        max_spend: facts.max_spend,
+        timeout_ms: facts.timeout_ms,
+        grace_ms: Math.round(policy.limits.grace_s * 1000),
+        output_cap: policy.limits.output_bytes,
+        pgid: shim.pid,
+        reuse: facts.verb.class === "observe",
+      };
+      prepareRun(order);
+      return { run, order, shim };
+    } catch (error) {
+      this.#pool.release(shim);
+      throw error;
+    }
+  }
+
+  /** Gives back what was prepared for a commit that did not happen. */
+  withdraw(prepared: Prepared): void {
+    try {
+      removeRun(prepared.run);
+    } catch (error) {
+      this.#log("WARN", "run-not-removed", { run: prepared.run, error: errorCode(error) });
+    }
+    this.#pool.release(prepared.shim);
+  }
+
+  /** Tells the shim to go, after the commit. */
+  launch(rid: number, lock: string | null, prepared: Prepared): ActiveRun {
+    const { order, shim, run } = prepared;
+    const active = this.#track(rid, order.agent, order.id, run, lock, shim, order);
+    shim.send(run);
+    return active;
+  }
+
+  /** Takes up a run of an earlier daemon, whose shim works on. */
+  adopt(row: Row, run: string, limits: { timeout_ms: number; grace_ms: number }): ActiveRun {
+    return this.#track(row.rid, row.agent, row.id, run, row.lock, null, limits);
+  }
+
+  #track(
+    rid: number,
+    agent: string,
+    id: string,
+    run: string,
+    lock: string | null,
+    shim: Shim | null,
+    limits: { timeout_ms: number; grace_ms: number },
+  ): ActiveRun {
+    const active: ActiveRun = {
+      rid,
+      agent,
+      id,
+      run,
+      lock,
+      shim,
+      mirrors: {
+        stdout: new Mirror(agent, id, run, "stdout"),
+        stderr: new Mirror(agent, id, run, "stderr"),
+      },
+      since: performance.now(),
+      timeout_ms: limits.timeout_ms,
+      grace_ms: limits.grace_ms,
+      finished: false,
+      output: null,
+    };
+    this.#active.set(run, active);
+    return active;
+  }
+
+  /** Copies what running commands wrote since the last call. */
+  pump(): void {
+    const now = performance.now();
+    for (const active of this.#active.values()) {
+      if (active.finished || now - active.since < MIRROR_MS) continue;
+      active.mirrors.stdout.pump();
+      active.mirrors.stderr.pump();
+    }
+  }
+
+  /** The last of both streams, for a run that has ended. */
+  output(active: ActiveRun, exit: Exit): { stdout: OutputView; stderr: OutputView } {
+    active.output ??= {
+      stdout: active.mirrors.stdout.finish(exit.stdout),
+      stderr: active.mirrors.stderr.finish(exit.stderr),
+    };
+    return active.output;
+  }
+
+  /** Forgets a run whose slot and lock are free; raw output is kept for an hour. */
+  forget(active: ActiveRun, keepRaw: boolean): void {
+    this.#active.delete(active.run);
+    active.mirrors.stdout.abandon();
+    active.mirrors.stderr.abandon();
+    if (keepRaw) {
+      this.#kept.push({ run: active.run, until: performance.now() + KEEP_RUN_MS });
+      if (this.#kept.length > MAX_KEPT_RUNS) this.#remove(this.#kept.shift()?.run);
+    } else {
+      this.#remove(active.run);
+    }
+  }
+
+  /** Removes raw output whose hour is over. */
+  sweep(): void {
+    const now = performance.now();
+    while (this.#kept[0] !== undefined && this.#kept[0].until <= now) {
+      this.#remove(this.#kept.shift()?.run);
+    }
+  }
+
+  #remove(run: string | undefined): void {
+    if (run === undefined) return;
+    try {
+      removeRun(run);
+    } catch (error) {
+      if (errorCode(error) !== "ENOENT") {
+        this.#log("WARN", "run-not-removed", { run, error: errorCode(error) });
+      }
+    }
+  }
+}
+
+/** The reason that an exit record stands for. */
+export function exitReason(exit: Exit): Reason {
+  switch (exit.kind) {
+    case "exited":
+      return exit.exit_code === 0 && exit.signal === null ? "ok" : "command-failed";
+    case "timed_out":
+      return "timed-out";
+    case "cancelled":
+      return "cancelled";
+    case "killed":
+      return "killed";
+    case "base_changed":
+      return "base-changed";
+    case "spawn_failed":
+      return "spawn-failed";
+  }
+}
+
+const WORDS: Readonly<Record<string, { message: string; hint: string }>> = Object.freeze({
+  "ok": { message: "The command finished", hint: "" },
+  "timed-out": {
+    message: "The command was ended at its time limit",
+    hint: "What it did until then may stand; look before you send it again under a new key",
+  },
+  "cancelled": {
+    message: "The request was cancelled",
+    hint: "What it did until then may stand; look before you send it again under a new key",
+  },
+  "killed": {
+    message: "The kill switch went up before the command started",
+    hint: "A human lowers it on the host; only then send the request again",
+  },
+  "base-changed": {
+    message: "The program or the command is not the one that a human trusted; nothing ran",
+    hint: "A human looks at the change on the host and runs: chb trust",
+  },
+  "spawn-failed": {
+    message: "The program could not be started; nothing ran",
+    hint: "Tell the person who runs the host",
+  },
+});
+
+/** The final result of a run. `output` is absent when nothing was started. */
+export function finishedResult(
+  row: Row,
+  exit: Exit,
+  output: { stdout: OutputView; stderr: OutputView } | null,
+  audit: { seq: number; hash: string },
+): Result {
+  const reason = exitReason(exit);
+  const words = reason === "command-failed"
+    ? {
+      message: exit.signal === null
+        ? `The command exited with ${exit.exit_code}`
+        : `The command was ended by ${exit.signal}`,
+      hint: "The bridge did its part; stdout and stderr say what went wrong",
+    }
+    : WORDS[reason] ?? { message: "", hint: "" };
+  return {
+    ...base(row),
+    state: "done",
+    ...coded(reason),
+    ...(exit.started ? {} : { stage: reason === "spawn-failed" ? "start" : "recheck" }),
+    message: words.message,
+    ...(words.hint === "" ? {} : { hint: words.hint }),
+    exit_code: exit.exit_code,
+    signal: exit.signal,
+    ...(exit.started_ms === null ? {} : { started_at: isoTime(exit.started_ms) }),
+    finished_at: isoTime(exit.finished_ms),
+    ...(exit.duration_ms === null ? {} : { duration_ms: Math.round(exit.duration_ms) }),
+    ...(output === null ? {} : output),
+    audit,
+  };
+}
+
+/** The fields of a result that a row has in every state. */
+export function base(row: Omit<Row, "rid" | "replays" | "pub" | "result">): {
+  chb: 1;
+  id: string;
+  agent: string;
+  verb: string;
+  idempotency_key?: string;
+  request_sha256: string;
+  attempt: number;
+  received_at: string;
+} {
+  return {
+    chb: 1,
+    id: row.id,
+    agent: row.agent,
+    verb: row.verb,
+    ...(row.key === null ? {} : { idempotency_key: row.key }),
+    request_sha256: row.request_sha256,
+    attempt: row.attempt,
+    received_at: isoTime(row.received_ms),
+  };
+}

@@ -1,0 +1,85 @@
+/**
+ * `inbox/status.json`: whether the bridge is up, what is wrong, and the newest requests of the
+ * agent, so that a fresh agent process finds work whose id was lost.
+ *
+ * `seq` grows with every writing. A reader that sees it stand still for 15 s of its own time knows
+ * that the bridge is down, without comparing clocks.
+ *
+ * @module
+ */
+import { BUILD } from "../build.ts";
+import { isoTime } from "../result.ts";
+import type { Core } from "./core.ts";
+
+/** Seconds between two writings. */
+export const STATUS_EVERY_S = 5;
+
+export type ServiceState = "serving" | "untrusted" | "killed" | "degraded" | "stopped";
+
+/** What only the loop knows. */
+export interface StatusFacts {
+  readonly seq: number;
+  readonly watch: string;
+  /** Faults that stand, as short words. */
+  readonly faults: readonly string[];
+  readonly stopped: boolean;
+  /** What of the agent's mounts changed since they were pinned, or null. */
+  readonly pins: string | null;
+  /** The newest shed aggregate of this agent, or null. */
+  readonly shed: { count: number; first: string; last: string; at: string } | null;
+}
+
+function stateOf(
+  core: Core,
+  agent: string,
+  facts: StatusFacts | null,
+): { state: ServiceState; why: string } {
+  if (facts?.stopped === true) return { state: "stopped", why: "The bridge was stopped" };
+  if (facts !== null && facts.pins !== null) {
+    return { state: "killed", why: `Restart the sandbox: ${facts.pins}/ was replaced` };
+  }
+  const kill = core.kill(agent);
+  if (kill !== null) return { state: "killed", why: `A human raised the kill switch ${kill}` };
+  const fault = facts?.faults[0];
+  if (fault !== undefined) return { state: "degraded", why: fault };
+  if (core.policy() === null) {
+    return {
+      state: "untrusted",
+      why: "The host has not trusted its policy yet; a human runs: chb trust",
+    };
+  }
+  return { state: "serving", why: "" };
+}
+
+/** The status document; without `facts` it is the answer of `bridge.status`. */
+export function statusDocument(core: Core, agent: string, facts: StatusFacts | null): unknown {
+  const { state, why } = stateOf(core, agent, facts);
+  return {
+    chb: 1,
+    agent,
+    ...(facts === null ? {} : { seq: facts.seq }),
+    every_s: STATUS_EVERY_S,
+    at: isoTime(core.now()),
+    state,
+    why,
+    version: BUILD.version,
+    source: BUILD.source,
+    policy: core.policy()?.digest ?? null,
+    ...(facts === null ? {} : { watch: facts.watch }),
+    running: core.slots.running,
+    waiting: core.slots.waiting(agent),
+    stuck: core.stuck.report(agent),
+    shed: facts === null ? null : facts.shed,
+    shedding: core.answers.pending(agent),
+    recent: core.ledger.recent(agent, 50).map((row) => ({
+      id: row.id,
+      idempotency_key: row.key,
+      verb: row.verb,
+      note: row.note,
+      state: row.state,
+      outcome: row.outcome,
+      code: row.result.code ?? null,
+      received_at: isoTime(row.received_ms),
+    })),
+  };
+}

@@ -1,0 +1,141 @@
+/**
+ * The trusted base as daemon and shims use it: the policy by digest from `state/policies/`, and
+ * what programs and required files were when a human trusted them.
+ *
+ * 1. `bridge.jsonc` is never read here: editing it changes nothing until a human trusts it (X3).
+ * 2. The policy's bytes must have the digest that the ledger names, or there is no policy.
+ * 3. A program or file that is not the trusted one is named, and nothing that uses it starts (X8).
+ *
+ * @module
+ */
+import { createHash } from "node:crypto";
+import type { Ledger } from "../ledger/ledger.ts";
+import type { CheckedArgs, FileIdentity, Policy, VerbPolicy } from "../policy/policy.ts";
+import { checkPathArgs } from "../policy/check_args.ts";
+import { parsePolicy } from "../policy/parse_policy.ts";
+import { fileIdentity } from "../spool/layout.ts";
+import { look } from "../spool/look.ts";
+import { errorCode, FatalError } from "../errors.ts";
+
+/** SHA-256 in lower-case hex. */
+export function sha256(bytes: Uint8Array): string {
+  return createHash("sha256").update(bytes).digest("hex");
+}
+
+/** True when both describe the same file content as far as the file system tells. */
+export function sameFile(a: FileIdentity, b: FileIdentity): boolean {
+  return a.dev === b.dev && a.ino === b.ino && a.size === b.size && a.mtime_ms === b.mtime_ms;
+}
+
+/** The path of a stored policy. */
+export function policyPath(digest: string): string {
+  return `state/policies/${digest}.jsonc`;
+}
+
+/**
+ * Loads a stored policy and checks that it is what its name says.
+ *
+ * @throws {FatalError} when it is missing, altered, or does not parse any more
+ */
+export function loadPolicy(digest: string): Policy {
+  let bytes: Uint8Array;
+  try {
+    bytes = Deno.readFileSync(policyPath(digest));
+  } catch (cause) {
+    throw new FatalError(`Cannot load trusted policy ${digest}: ${errorCode(cause)}`, { cause });
+  }
+  if (sha256(bytes) !== digest) {
+    throw new FatalError(`Cannot load trusted policy ${digest}: its content has another digest`);
+  }
+  const parsed = parsePolicy(bytes);
+  if (!parsed.ok) {
+    const first = parsed.errors[0];
+    throw new FatalError(
+      `Cannot load trusted policy ${digest}: ${first?.path ?? ""} ${first?.message ?? ""}`,
+    );
+  }
+  return parsed.policy;
+}
+
+export class TrustStore {
+  #policy: Policy | null = null;
+  #programs = new Map<string, FileIdentity>();
+  #requires = new Map<string, string>();
+  /** Hashes of required files by identity, so that an unchanged file is hashed once. */
+  readonly #hashes = new Map<string, { identity: FileIdentity; sha256: string }>();
+
+  /** The trusted policy in force, or null when none was ever trusted. */
+  get policy(): Policy | null {
+    return this.#policy;
+  }
+
+  /**
+   * Takes over what the ledger says is trusted now.
+   *
+   * @throws {FatalError} when the stored policy cannot be used
+   */
+  reload(ledger: Ledger): void {
+    const trust = ledger.currentTrust();
+    if (trust === null) {
+      this.#policy = null;
+      this.#programs.clear();
+      this.#requires.clear();
+      return;
+    }
+    const policy = loadPolicy(trust.policy);
+    this.#policy = policy;
+    this.#programs = new Map(trust.programs.map((p) => [p.path, p]));
+    this.#requires = new Map(trust.requires);
+    this.#hashes.clear();
+  }
+
+  /** The trusted identity of a verb's program, or null when there is none. */
+  program(path: string): FileIdentity | null {
+    return this.#programs.get(path) ?? null;
+  }
+
+  /** What of a verb's base differs from what was trusted, in words, or null. */
+  baseChanged(verb: VerbPolicy): string | null {
+    const trusted = this.#programs.get(verb.program);
+    if (trusted === undefined) return `${verb.program} (never trusted)`;
+    try {
+      if (!sameFile(trusted, fileIdentity(verb.program))) return verb.program;
+    } catch (error) {
+      return `${verb.program} (${errorCode(error) ?? "unreadable"})`;
+    }
+    for (const path of verb.requires) {
+      const want = this.#requires.get(path);
+      if (want === undefined) return `${path} (never trusted)`;
+      try {
+        if (this.#hash(path) !== want) return path;
+      } catch (error) {
+        return `${path} (${errorCode(error) ?? "unreadable"})`;
+      }
+    }
+    return null;
+  }
+
+  #hash(path: string): string {
+    const identity = fileIdentity(path);
+    const known = this.#hashes.get(path);
+    if (known !== undefined && sameFile(known.identity, identity)) return known.sha256;
+    const digest = sha256(Deno.readFileSync(path));
+    this.#hashes.set(path, { identity, sha256: digest });
+    return digest;
+  }
+
+  /** Checks arguments that name files below `base/`. */
+  pathArgs(
+    verb: VerbPolicy,
+    args: CheckedArgs,
+  ): { path: string; message: string; hint: string } | null {
+    const checked = checkPathArgs(verb, args, {
+      lstat(path) {
+        const seen = look(path);
+        if (seen === null) return null;
+        return seen.kind === "directory" || seen.kind === "file" ? seen.kind : "other";
+      },
+    });
+    return checked.ok ? null : checked;
+  }
+}

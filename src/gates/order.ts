@@ -1,0 +1,117 @@
+/**
+ * The order of checks. This module alone owns it.
+ *
+ * Rules that the order keeps:
+ *
+ * 1. The first stage that refuses answers; later ones are not asked.
+ * 2. No stage before `read` opens anything; no stage after it looks at the file again (P2, P5).
+ * 3. Every stage up to `base` is bounded and none waits, so no entry delays another (Q5).
+ * 4. A candidate that falls off the end without a verb or a built-in is refused: nothing is
+ *    permitted by being forgotten.
+ * 5. Nothing is bound before every stage up to `base` has passed; a refusal here binds neither
+ *    id nor key.
+ *
+ * `claim` comes before this module sees a candidate; `slot`, `recheck` and `start` come after it,
+ * in the daemon, in the turn of the commit that starts the request.
+ *
+ * @module
+ */
+import type { Refusal } from "../errors.ts";
+import type { Row } from "../ledger/types.ts";
+import type { Candidate, GateDeps, Verdict } from "./candidate.ts";
+import { kill, name, object, read } from "./entry.ts";
+import { fresh, replay } from "./known.ts";
+import { approval, base, rate } from "./load.ts";
+import { allow, args, denial, scope, spend } from "./permit.ts";
+import type { StageName } from "./stages.ts";
+import { auth, parse, schema } from "./text.ts";
+
+/** A stage: its name and the function that judges. */
+export interface Stage {
+  readonly name: StageName;
+  readonly check: (candidate: Candidate, deps: GateDeps) => Verdict;
+}
+
+/** The stages from the claimed entry to the decision, in order. */
+export const ORDER: readonly Stage[] = Object.freeze([
+  { name: "kill", check: kill },
+  { name: "object", check: object },
+  { name: "name", check: name },
+  { name: "read", check: read },
+  { name: "parse", check: parse },
+  { name: "schema", check: schema },
+  { name: "auth", check: auth },
+  { name: "fresh", check: fresh },
+  { name: "replay", check: replay },
+  { name: "denial", check: denial },
+  { name: "allow", check: allow },
+  { name: "args", check: args },
+  { name: "scope", check: scope },
+  { name: "spend", check: spend },
+  { name: "rate", check: rate },
+  { name: "base", check: base },
+  { name: "approval", check: approval },
+]);
+
+/** What the gates decided about a candidate. */
+export type Decision =
+  | { readonly kind: "refused"; readonly refusal: Refusal }
+  | { readonly kind: "replay"; readonly row: Row; readonly join: boolean }
+  | { readonly kind: "builtin"; readonly name: string }
+  | { readonly kind: "accepted" };
+
+/**
+ * Takes a candidate through every stage.
+ *
+ * @throws whatever a dependency throws; the caller answers `internal` for this candidate alone
+ */
+export function decide(candidate: Candidate, deps: GateDeps): Decision {
+  for (const stage of ORDER) {
+    const verdict = stage.check(candidate, deps);
+    if (verdict.kind === "refuse") return { kind: "refused", refusal: verdict.refusal };
+    if (verdict.kind === "replay") return verdict;
+  }
+  if (candidate.builtin !== undefined) return { kind: "builtin", name: candidate.builtin };
+  if (
+    candidate.verb !== undefined && candidate.args !== undefined && candidate.digest !== undefined
+  ) {
+    return { kind: "accepted" };
+  }
+  return {
+    kind: "refused",
+    refusal: {
+      stage: "start",
+      reason: "internal",
+      message: "The request passed every check without being permitted by one",
+      hint: "Tell the person who runs the host",
+    },
+  };
+}
+
+/**
+ * The stage `recheck`, in the turn of the commit that starts a request: the kill switch and the
+ * base once more. A refusal here comes before any start and releases the key.
+ */
+export function recheck(
+  agent: string,
+  verb: Candidate["verb"],
+  deps: Pick<GateDeps, "kill" | "baseChanged">,
+): Refusal | null {
+  const up = deps.kill(agent);
+  if (up !== null) {
+    return {
+      stage: "recheck",
+      reason: "killed",
+      message: `The kill switch ${up} is up; nothing starts`,
+      hint: "A human lowers it on the host; only then send the request again",
+    };
+  }
+  const changed = verb === undefined ? "the verb is gone from the policy" : deps.baseChanged(verb);
+  if (changed === null) return null;
+  return {
+    stage: "recheck",
+    reason: "base-changed",
+    message: `Changed since a human trusted it: ${changed}`,
+    hint: "A human looks at the change on the host and runs: chb trust",
+  };
+}

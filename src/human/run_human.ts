@@ -1,0 +1,149 @@
+/**
+ * The human surface: finds the command, answers `--help`, turns what a command throws into a line
+ * and an exit code. No request can reach anything in this room.
+ *
+ * @module
+ */
+import { parseArgs } from "@std/cli/parse-args";
+import { EXIT } from "../codes.ts";
+import { errorCode, ExitError, UsageError } from "../errors.ts";
+import { check } from "./check.ts";
+import type { Command, Io, Parsed } from "./command.ts";
+import { table } from "./command.ts";
+import { init } from "./init.ts";
+import { mounts } from "./mounts.ts";
+import { schema } from "./schema.ts";
+import { status } from "./status.ts";
+import { trust } from "./trust.ts";
+import { version } from "./version.ts";
+
+/** Commands of the other two programs, listed so that help is whole. */
+const PROGRAMS: readonly Pick<Command, "name" | "summary" | "usage" | "details" | "example">[] = [
+  {
+    name: "serve",
+    summary: "Serve requests until stopped",
+    usage: "[--poll-ms N]",
+    details: [
+      "Runs in the foreground; TERM or INT ends it, running commands go on.",
+      "--poll-ms N   milliseconds between two looks where change events arrive (default 5000)",
+    ],
+    example: "./bin/chb serve",
+  },
+  {
+    name: "once",
+    summary: "Handle what is in the queues, then leave",
+    usage: "",
+    details: ["Exits 0 when the queues are settled and nothing it started still runs."],
+    example: "./bin/chb once",
+  },
+];
+
+const COMMANDS: readonly Command[] = [init, check, trust, status, schema, mounts, version];
+
+/** The list of commands, for `chb --help`. */
+function overview(): string {
+  const rows = [...COMMANDS, ...PROGRAMS].map((c) => [`  ${c.name}`, c.summary]);
+  return [
+    "chb: a container-host bridge. Run it in the bridge's root directory.",
+    "",
+    "Usage: chb <command> [options]",
+    "",
+    table(rows),
+    "",
+    "chb <command> --help tells more and shows an example.",
+    "Exit codes: 0 fine, 1 a finding or a failed request, 64 usage, 69 no daemon, 70 internal,",
+    "75 try again, 77 refused, 78 policy or layout wrong.",
+  ].join("\n") + "\n";
+}
+
+function help(
+  c: Pick<Command, "name" | "summary" | "usage" | "details" | "example"> & { json?: boolean },
+): string {
+  const lines = [
+    `${c.summary}.`,
+    "",
+    `Usage: chb ${c.name}${c.usage === "" ? "" : " " + c.usage}${c.json ? " [--json]" : ""}`,
+  ];
+  if (c.details.length > 0) lines.push("", ...c.details);
+  lines.push("", "Example:", `  ${c.example}`);
+  return lines.join("\n") + "\n";
+}
+
+/** Help text of a program that is not a human command, for `serve --help` and `once --help`. */
+export function programHelp(name: string): string {
+  const program = PROGRAMS.find((p) => p.name === name);
+  return program === undefined ? overview() : help(program);
+}
+
+/** Parses the words after a command's name. */
+export function parseCommandLine(
+  command: Pick<Command, "name" | "flags" | "options">,
+  words: readonly string[],
+): Parsed {
+  const unknown: string[] = [];
+  const parsed = parseArgs([...words], {
+    boolean: [...command.flags, "json", "help"],
+    string: [...command.options],
+    unknown: (arg: string, key?: string) => {
+      if (key !== undefined) {
+        unknown.push(arg);
+        return false;
+      }
+      return true;
+    },
+  });
+  if (unknown.length > 0) {
+    throw new UsageError(`Unknown option ${unknown[0]}: see chb ${command.name} --help`);
+  }
+  const flags: Record<string, boolean> = {};
+  for (const flag of command.flags) flags[flag] = parsed[flag] === true;
+  const options: Record<string, string> = {};
+  for (const option of command.options) {
+    const value = parsed[option];
+    if (typeof value !== "string") continue;
+    if (value === "") {
+      throw new UsageError(`Option --${option} needs a value: see chb ${command.name} --help`);
+    }
+    options[option] = value;
+  }
+  return { positional: parsed._.map(String), flags, options, json: parsed.json === true };
+}
+
+/**
+ * Runs one human command.
+ *
+ * @param argv words after the program's name
+ * @returns the exit code of the process
+ */
+export async function runHuman(argv: readonly string[], io: Io): Promise<number> {
+  const [name, ...rest] = argv;
+  if (name === undefined || name === "--help" || name === "-h" || name === "help") {
+    io.out(overview());
+    return name === undefined ? EXIT.usage : EXIT.ok;
+  }
+  if (name === "--version") return await version.run(parseCommandLine(version, rest), io);
+  const command = COMMANDS.find((c) => c.name === name);
+  if (command === undefined) {
+    io.err(`chb: unknown command "${name}": see chb --help\n`);
+    return EXIT.usage;
+  }
+  if (rest.includes("--help") || rest.includes("-h")) {
+    io.out(help(command));
+    return EXIT.ok;
+  }
+  try {
+    return await command.run(parseCommandLine(command, rest), io);
+  } catch (error) {
+    if (error instanceof UsageError) {
+      io.err(`chb ${name}: ${error.message}\n`);
+      return EXIT.usage;
+    }
+    if (error instanceof ExitError) {
+      io.err(`chb ${name}: ${error.message}\n`);
+      return error.exitCode;
+    }
+    const message = error instanceof Error ? error.message : "unknown";
+    io.err(`chb ${name}: ${errorCode(error) ?? "internal"}: ${message}\n`);
+    return EXIT.internal;
+  }
+}

@@ -1,0 +1,116 @@
+/**
+ * `chb status`: whether the daemon runs and what it has to do, read from the ledger and never from
+ * a file that a sandbox can write.
+ *
+ * @module
+ */
+import { EXIT } from "../codes.ts";
+import { errorCode, ExitError } from "../errors.ts";
+import { printable } from "../names.ts";
+import { isoTime } from "../result.ts";
+import { Ledger } from "../ledger/ledger.ts";
+import { lockState } from "../spool/layout.ts";
+import { LEDGER_PATH } from "../daemon/open_ledger.ts";
+import { type Command, table } from "./command.ts";
+
+/** What `state/daemon.json` says; information, the lock decides. */
+interface DaemonFacts {
+  readonly pid: number;
+  readonly version: string;
+  readonly started_at: string;
+  readonly agents: readonly string[];
+}
+
+function readDaemonFacts(): DaemonFacts | null {
+  try {
+    return JSON.parse(Deno.readTextFileSync("state/daemon.json"));
+  } catch {
+    return null;
+  }
+}
+
+export const status: Command = {
+  name: "status",
+  summary: "Tell whether the daemon runs and what it has to do",
+  usage: "",
+  details: ["Exits 69 when no daemon serves this root."],
+  example: "./bin/chb status --json",
+  flags: [],
+  options: [],
+  json: true,
+  run(args, io) {
+    const lock = lockState();
+    lock?.release();
+    const serving = lock === null;
+    const facts = readDaemonFacts();
+    let ledger: Ledger;
+    try {
+      ledger = Ledger.open(LEDGER_PATH, { now: Date.now, mode: "reader" });
+    } catch (error) {
+      if (errorCode(error) === "ENOENT" || !serving) {
+        if (args.json) io.out(JSON.stringify({ serving, ledger: null }) + "\n");
+        else io.out("not serving; the ledger is empty or cannot be read\n");
+        return EXIT.noDaemon;
+      }
+      throw new ExitError(EXIT.internal, "the ledger cannot be read");
+    }
+    try {
+      const trust = ledger.currentTrust();
+      const unfinished = ledger.unfinished();
+      const agents = [...new Set([...(facts?.agents ?? []), ...unfinished.map((r) => r.agent)])];
+      const recent = agents.flatMap((a) => ledger.recent(a, 10));
+      recent.sort((a, b) => b.rid - a.rid);
+      const head = ledger.head();
+      if (args.json) {
+        io.out(
+          JSON.stringify({
+            serving,
+            daemon: facts,
+            policy: trust?.policy ?? null,
+            running: unfinished.filter((r) => r.state === "running").length,
+            pending: unfinished.filter((r) => r.state === "pending").length,
+            audit: head,
+            recent: recent.slice(0, 10).map((r) => ({
+              agent: r.agent,
+              id: r.id,
+              verb: r.verb,
+              state: r.state,
+              outcome: r.outcome,
+              received_at: isoTime(r.received_ms),
+            })),
+          }) + "\n",
+        );
+        return serving ? EXIT.ok : EXIT.noDaemon;
+      }
+      io.out(
+        serving
+          ? `serving: pid ${facts?.pid ?? "unknown"}, since ${facts?.started_at ?? "unknown"}\n`
+          : "not serving: start it with ./bin/chb serve\n",
+      );
+      io.out(
+        trust === null
+          ? "policy: UNTRUSTED, a human runs: chb trust\n"
+          : `policy: ${trust.policy.slice(0, 12)}, trusted ${isoTime(trust.at_ms)}` +
+            `${trust.by === "" ? "" : ` by ${printable(trust.by)}`}\n`,
+      );
+      const running = unfinished.filter((r) => r.state === "running").length;
+      io.out(`running ${running}, pending ${unfinished.length - running}\n`);
+      if (head !== null) io.out(`audit: ${head.seq} ${head.hash.slice(0, 12)}\n`);
+      if (recent.length > 0) {
+        io.out(
+          table(
+            recent.slice(0, 10).map((r) => [
+              isoTime(r.received_ms).slice(0, 19),
+              `${r.agent}/${r.id}`.slice(0, 32),
+              r.verb.slice(0, 16),
+              r.outcome ?? r.state,
+            ]),
+          ) + "\n",
+        );
+      }
+      return serving ? EXIT.ok : EXIT.noDaemon;
+    } finally {
+      ledger.close();
+    }
+  },
+};

@@ -1,0 +1,144 @@
+/**
+ * `chb trust`: a human reads what the policy says now and makes it the one in force.
+ *
+ * The exact bytes that were shown are stored and named by their digest; daemon and shims load only
+ * from there. Programs and required files are recorded as they are at this moment, and a later
+ * difference stops the verbs that use them.
+ *
+ * @module
+ */
+import { EXIT } from "../codes.ts";
+import { errorCode, ExitError } from "../errors.ts";
+import { printable } from "../names.ts";
+import { parsePolicy } from "../policy/parse_policy.ts";
+import { policyPrograms } from "../policy/programs.ts";
+import type { FileIdentity, Policy } from "../policy/policy.ts";
+import { fileIdentity } from "../spool/layout.ts";
+import { look } from "../spool/look.ts";
+import { policyPath, sha256 } from "../daemon/trust_store.ts";
+import { printPolicyErrors, programFindings, readPolicyText } from "./check.ts";
+import type { Command, Io } from "./command.ts";
+import { control } from "./control_client.ts";
+
+/** Digests of every file that the verbs require. */
+function requiredFiles(policy: Policy): [string, string][] {
+  const out = new Map<string, string>();
+  for (const verb of policy.verbs.values()) {
+    for (const path of verb.requires) {
+      if (out.has(path)) continue;
+      const seen = look(path);
+      if (seen?.kind !== "file") {
+        throw new ExitError(EXIT.config, `verb "${verb.name}" requires ${path}: no plain file there`);
+      }
+      out.set(path, sha256(Deno.readFileSync(path)));
+    }
+  }
+  return [...out].sort(([a], [b]) => a < b ? -1 : 1);
+}
+
+/** Stores the policy's bytes under their digest, whole or not at all. */
+function storePolicy(digest: string, bytes: Uint8Array): void {
+  const path = policyPath(digest);
+  if (look(path)?.kind === "file" && sha256(Deno.readFileSync(path)) === digest) return;
+  const temporary = `${path}.${crypto.randomUUID()}.tmp`;
+  const file = Deno.openSync(temporary, { write: true, createNew: true, mode: 0o600 });
+  try {
+    let written = 0;
+    while (written < bytes.length) written += file.writeSync(bytes.subarray(written));
+    file.syncSync();
+  } finally {
+    file.close();
+  }
+  Deno.renameSync(temporary, path);
+  const directory = Deno.openSync("state/policies", { read: true });
+  try {
+    directory.syncSync();
+  } finally {
+    directory.close();
+  }
+}
+
+function show(policy: Policy, programs: FileIdentity[], requires: [string, string][], io: Io): void {
+  io.out(`Policy ${policy.digest}\n`);
+  for (const agent of policy.agents.values()) {
+    io.out(`agent ${agent.name}: scope ${agent.scope}, verbs ${agent.verbs.join(", ") || "none"}\n`);
+  }
+  for (const verb of policy.verbs.values()) {
+    const words = [verb.program, ...verb.argv.map((e) =>
+      e.kind === "fixed"
+        ? printable(e.text)
+        : e.kind === "base"
+        ? `${e.prefix}${e.path}`
+        : `${e.prefix}{${e.name}}`
+    )];
+    io.out(`verb ${verb.name} (${verb.class}, ${verb.timeout_s} s): ${words.join(" ")}\n`);
+  }
+  for (const p of programs) io.out(`program ${p.path}: ${p.size} bytes\n`);
+  for (const [path, digest] of requires) io.out(`file ${path}: sha256 ${digest}\n`);
+}
+
+export const trust: Command = {
+  name: "trust",
+  summary: "Show the policy and make it the one in force",
+  usage: "[--yes] [--by NAME]",
+  details: [
+    "Shows what the policy allows, then asks; --yes answers. A running daemon takes it over",
+    "within a second. Until the first time, every verb is refused.",
+    "--by NAME   who says so, for the audit log",
+  ],
+  example: "./bin/chb trust",
+  flags: ["yes"],
+  options: ["by"],
+  json: true,
+  async run(args, io) {
+    const bytes = readPolicyText(undefined, io);
+    const parsed = parsePolicy(bytes);
+    if (!parsed.ok) {
+      printPolicyErrors(parsed, io);
+      return EXIT.config;
+    }
+    const { policy, warnings } = parsed;
+    const findings = programFindings(policy).filter((f) => f.level === "error");
+    if (findings.length > 0) {
+      for (const f of findings) {
+        io.err(`error: ${printable(f.path)}: ${f.message}\n`);
+        if (f.mend !== "") io.err(`    ${f.mend}\n`);
+      }
+      return EXIT.config;
+    }
+    const programs = policyPrograms(policy).map((path) => fileIdentity(path));
+    const requires = requiredFiles(policy);
+    if (!args.json) {
+      show(policy, programs, requires, io);
+      for (const w of warnings) io.out(`warning: ${printable(w.path)}: ${w.message}\n`);
+    }
+    if (args.flags["yes"] !== true) {
+      const answer = io.ask("Trust this policy? Type yes: ");
+      if (answer === null) {
+        throw new ExitError(EXIT.usage, "no terminal to ask at: read it, then use --yes");
+      }
+      if (answer.trim() !== "yes") {
+        throw new ExitError(EXIT.refused, "not trusted; nothing was changed");
+      }
+    }
+    storePolicy(policy.digest, bytes);
+    let bin = "unknown";
+    try {
+      bin = sha256(Deno.readFileSync("bin/chb"));
+    } catch (error) {
+      if (errorCode(error) !== "ENOENT") throw error;
+    }
+    await control({
+      chb: 1,
+      command: "trust",
+      by: printable(args.options["by"] ?? "", 100),
+      policy: policy.digest,
+      programs,
+      requires,
+      bin_sha256: bin,
+    });
+    if (args.json) io.out(JSON.stringify({ ok: true, policy: policy.digest, warnings }) + "\n");
+    else io.out(`Trusted ${policy.digest.slice(0, 12)}\n`);
+    return EXIT.ok;
+  },
+};
