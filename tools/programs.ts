@@ -1,0 +1,37 @@
+/**
+ * Which programs and agents policies name, asked of the policy room in a process of its own: the
+ * tools start without the import map that the policy room needs.
+ *
+ * @module
+ */
+import { cacheEnvironment, inRepository, QUIET, type Std, stdFlags } from "./launcher.ts";
+
+/** What the policies of some files need together, or why one of them says nothing. */
+export type PolicyNeeds =
+  | { readonly ok: true; readonly programs: readonly string[]; readonly agents: readonly string[] }
+  | { readonly ok: false; readonly why: string };
+
+/**
+ * The programs and agents that the policies in `files` name, all together.
+ *
+ * @param files paths of policy texts; one that does not parse makes the answer a failure
+ * @throws {Error} when the policy room itself could not be asked
+ */
+export async function policyNeeds(std: Std, files: readonly string[]): Promise<PolicyNeeds> {
+  const { success, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
+    args: [
+      "run",
+      "--quiet",
+      "--no-prompt",
+      "--allow-read",
+      ...stdFlags(std),
+      inRepository("tools", "policy_needs.ts"),
+      ...files,
+    ],
+    env: { ...QUIET, ...cacheEnvironment() },
+    stdin: "null",
+  }).output();
+  if (success) return JSON.parse(new TextDecoder().decode(stdout));
+  const why = new TextDecoder().decode(stderr).trim();
+  throw new Error(`Cannot ask the policy room: ${why}`);
+}
