@@ -1,19 +1,20 @@
 /**
- * The import map of a program that runs or is compiled without `deno.json`: absolute, so that it
- * holds in any directory, and a `data:` URL, so that no file beside the program decides what its
- * imports mean.
+ * The import map of a program that runs or is compiled without `deno.json`. For the wrapper it is
+ * absolute, so that it holds in any directory, and a `data:` URL, so that no file beside the
+ * program decides what its imports mean. In an executable it is relative to what is embedded.
  *
  * @module
  */
+import { normalize } from "node:path/posix";
 import { pathToFileURL } from "node:url";
-import { inRepository, type Std } from "./launcher.ts";
+import { inRepository, REPOSITORY, type Std } from "./launcher.ts";
 
 interface ImportMap {
   readonly imports: Readonly<Record<string, string>>;
 }
 
-function readImports(...names: string[]): Readonly<Record<string, string>> {
-  const map: ImportMap = JSON.parse(Deno.readTextFileSync(inRepository(...names)));
+function readImports(file: string): Readonly<Record<string, string>> {
+  const map: ImportMap = JSON.parse(Deno.readTextFileSync(inRepository(file)));
   return map.imports;
 }
 
@@ -24,17 +25,21 @@ function withModules(name: string, target: string): [string, string][] {
 }
 
 /**
- * The import map for `std`, with everything local made absolute.
+ * The import map for `std`.
  *
  * @param commit what the program shall say that it was built from
+ * @param top URL of the source tree, ending in a slash, that local modules are named below: the
+ *   tree itself, or `./` for a map that lies at its top
  */
-export function importMap(std: Std, commit: string): ImportMap {
-  const directory = std === "jsr" ? [] : ["tools", "std"];
-  const file = std === "jsr" ? "deno.json" : "import_map.json";
-  const base = `${pathToFileURL(inRepository(...directory)).href}/`;
+export function importMap(
+  std: Std,
+  commit: string,
+  top = `${pathToFileURL(REPOSITORY).href}/`,
+): ImportMap {
+  const [directory, file] = std === "jsr" ? ["", "deno.json"] : ["tools/std/", "import_map.json"];
   const imports = Object.fromEntries(
-    Object.entries(readImports(...directory, file)).flatMap(([name, target]) =>
-      withModules(name, target.startsWith(".") ? new URL(target, base).href : target)
+    Object.entries(readImports(`${directory}${file}`)).flatMap(([name, target]) =>
+      withModules(name, target.startsWith(".") ? top + normalize(directory + target) : target)
     ),
   );
   imports["#commit"] = dataUrl(

@@ -1,0 +1,186 @@
+/**
+ * Makes the host-only executable: `deno task compile [--policy FILE] [--out FILE]`. The grants are
+ * compiled in, so a policy decides what the executable can run at all.
+ *
+ * Rules
+ * 1. Nothing in the executable points outside of it: modules are embedded and found by relative
+ *    path. An absolute path in the import map would make it load source from the disk, unverified.
+ * 2. The same source and policy give the same bytes, wherever the tree lies and whenever its files
+ *    were written: it is compiled from a copy whose times are all the same, since Deno embeds them.
+ * 3. No npm package gets in, and in `jsr` mode nothing that the lock file does not name.
+ *
+ * `DENO_COMPILE` names another Deno to compile with, and `DENORT_BIN`, Deno's own variable, the
+ * runtime that it builds on.
+ *
+ * @module
+ */
+import { createHash } from "node:crypto";
+import { join, resolve } from "node:path";
+import { GENERIC_PROGRAMS, killPath, permissionFlags } from "../src/permissions.ts";
+import { currentCommit } from "./commit.ts";
+import { importMap } from "./import_map.ts";
+import {
+  cacheEnvironment,
+  decideStd,
+  invocationDirectory,
+  QUIET,
+  RegistryError,
+  removeTemporaryCache,
+  REPOSITORY,
+  type Std,
+} from "./launcher.ts";
+import { policyNeeds } from "./programs.ts";
+
+const USAGE = `usage: deno task compile [--policy FILE] [--out FILE]
+
+Makes the executable, ./chb by default. With a policy it may run the programs of that policy and no
+others; without one, docker, podman and their companions where they usually are.
+Example:  deno task compile --policy bridge.jsonc --out chb`;
+
+const EXIT = { usage: 64, config: 78 };
+
+interface Options {
+  readonly policy: string | undefined;
+  readonly out: string;
+}
+
+function parseOptions(args: readonly string[]): Options | undefined {
+  const given = new Map<string, string>();
+  for (let i = 0; i < args.length; i++) {
+    const [, name, inline] = /^--(policy|out)(?:=(.+))?$/s.exec(args[i] ?? "") ?? [];
+    const value = inline ?? args[++i];
+    if (name === undefined || value === undefined || given.has(name)) return undefined;
+    given.set(name, resolve(invocationDirectory(), value));
+  }
+  return {
+    policy: given.get("policy"),
+    out: given.get("out") ?? resolve(invocationDirectory(), "chb"),
+  };
+}
+
+/** The kill helper of the machine that compiles; the executable can use no other. */
+function kill(): string {
+  return killPath((path) => {
+    try {
+      return Deno.statSync(path).isFile;
+    } catch {
+      return false;
+    }
+  });
+}
+
+/** What a program may embed: everything but hidden names and what was built before. */
+function isSource(entry: Deno.DirEntry): boolean {
+  return !entry.name.startsWith(".") && entry.name !== "node_modules";
+}
+
+/** Largest file that is taken for source, in bytes: an executable in the tree is larger. */
+const SOURCE_MAX = 4 * 1024 * 1024;
+
+/** Copies the source files below `from` to `to`, all with one modification time. */
+function copySource(from: string, to: string): void {
+  Deno.mkdirSync(to, { recursive: true });
+  for (const entry of Deno.readDirSync(from)) {
+    const [source, target] = [join(from, entry.name), join(to, entry.name)];
+    if (!isSource(entry)) continue;
+    if (entry.isDirectory) copySource(source, target);
+    else if (entry.isFile && Deno.statSync(source).size <= SOURCE_MAX) {
+      Deno.copyFileSync(source, target);
+      Deno.utimeSync(target, 0, 0);
+    }
+  }
+}
+
+/** Name of the generated import map in the copy; it lies at the top, so that it stays relative. */
+const IMPORT_MAP = "import_map.json";
+
+/**
+ * A copy of the source tree, ready to be compiled, in a new temporary directory.
+ *
+ * @returns its path; the caller removes it
+ */
+export function stageSource(std: Std, commit: string): string {
+  const stage = Deno.realPathSync(Deno.makeTempDirSync({ prefix: "chb-compile-" }));
+  copySource(REPOSITORY, stage);
+  const map = JSON.stringify(importMap(std, commit, "./"));
+  Deno.writeTextFileSync(join(stage, IMPORT_MAP), map);
+  return stage;
+}
+
+/** The arguments of `deno compile` for a staged tree. */
+export function compileArgs(
+  stage: string,
+  std: Std,
+  permissions: readonly string[],
+  out: string,
+): string[] {
+  return [
+    "compile",
+    "--quiet",
+    "--no-config",
+    ...(std === "jsr"
+      ? [`--lock=${join(stage, "deno.lock")}`, "--frozen"]
+      : ["--no-lock", "--no-remote"]),
+    "--no-npm",
+    "--unstable-raw-imports",
+    `--import-map=${join(stage, IMPORT_MAP)}`,
+    ...permissions,
+    `--output=${out}`,
+    join(stage, "main.ts"),
+  ];
+}
+
+async function main(): Promise<number> {
+  const options = parseOptions(Deno.args);
+  if (options === undefined) {
+    console.error(USAGE);
+    return EXIT.usage;
+  }
+  const { std, why } = await decideStd();
+  console.log(`std: ${std} (${why})`);
+  let programs: readonly string[] = GENERIC_PROGRAMS;
+  let agents: readonly string[] = ["main"];
+  if (options.policy !== undefined) {
+    const needs = await policyNeeds(std, [options.policy]);
+    if (!needs.ok) {
+      console.error(`Cannot compile for this policy: ${needs.why}`);
+      return EXIT.config;
+    }
+    ({ programs, agents } = needs);
+  }
+  const permissions = permissionFlags(programs, kill(), agents);
+  const stage = stageSource(std, currentCommit());
+  let code: number;
+  try {
+    ({ code } = await new Deno.Command(Deno.env.get("DENO_COMPILE") || Deno.execPath(), {
+      args: compileArgs(stage, std, permissions, options.out),
+      cwd: stage,
+      env: { ...QUIET, ...cacheEnvironment() },
+      stdin: "null",
+      stdout: "inherit",
+      stderr: "inherit",
+    }).output());
+  } finally {
+    Deno.removeSync(stage, { recursive: true });
+  }
+  if (code !== 0) return code;
+  const bytes = Deno.readFileSync(options.out);
+  console.log(permissions.join("\n"));
+  console.log(`file:   ${options.out}`);
+  console.log(`size:   ${bytes.length} bytes`);
+  console.log(`sha256: ${createHash("sha256").update(bytes).digest("hex")}`);
+  return 0;
+}
+
+if (import.meta.main) {
+  let code: number = EXIT.config;
+  try {
+    code = await main();
+  } catch (error) {
+    if (!(error instanceof RegistryError)) throw error;
+    console.error(error.message);
+  } finally {
+    removeTemporaryCache();
+  }
+  Deno.exit(code);
+}
