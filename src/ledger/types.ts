@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Class } from "../policy/policy.ts";
+import type { Class, FileIdentity } from "../policy/policy.ts";
 import type { Outcome, Reason, State } from "../codes.ts";
 import type { Result } from "../result.ts";
 
@@ -50,6 +50,9 @@ export interface Row {
   /** 0: not published as it stands; 1: published; 2: reaped, never to be published again. */
   readonly pub: 0 | 1 | 2;
 }
+
+/** A row without the bytes of its request, for lists. */
+export type LightRow = Omit<Row, "request">;
 
 /** A row to be inserted. */
 export type NewRow = Omit<Row, "rid" | "replays" | "pub">;
@@ -114,7 +117,7 @@ export interface RecordRef {
   readonly hash: string;
 }
 
-/** A stored record: `line` is the exact JSON text, without newline, that the hash covers. */
+/** A stored record: `line` is the exact JSON text, without newline, `hash` its last member. */
 export interface StoredRecord extends RecordRef {
   readonly line: string;
 }
@@ -127,4 +130,31 @@ export interface StoredAnswer {
   readonly target: string | null;
   /** The document as JSON text. */
   readonly document: string;
+}
+
+/** Where a claim was recorded: in a row, in an answer (null once it was dropped), or nowhere. */
+export type SeenClaim =
+  | { readonly kind: "row"; readonly rid: number }
+  | { readonly kind: "answer"; readonly answer: StoredAnswer | null }
+  | null;
+
+/** What a human trusted, at one moment. */
+export interface Trust {
+  /** SHA-256 of the policy bytes, the name of their file in `state/policies/`. */
+  readonly policy: string;
+  readonly at_ms: number;
+  /** Who did it, as claimed. */
+  readonly by: string;
+  /** Every program that a verb may start, as it was then. */
+  readonly programs: readonly FileIdentity[];
+  /** Path and SHA-256 of every base file that a verb requires. */
+  readonly requires: readonly (readonly [path: string, sha256: string])[];
+  /** SHA-256 of `bin/chb`; null when it could not be read. */
+  readonly bin_sha256: string | null;
+}
+
+/** The identity of a file on disk; decimal strings, since both may exceed a safe integer. */
+export interface FileId {
+  readonly dev: string;
+  readonly ino: string;
 }

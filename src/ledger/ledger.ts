@@ -1,0 +1,401 @@
+/**
+ * The ledger: what was accepted, what became of it, and the chain of audit records, in one SQLite
+ * file. It promises that a change and its records are durable together when `transaction` returns,
+ * that no id and no key ever owns two rows, and that every question asked for a request costs the
+ * same however much is stored.
+ *
+ * Rules:
+ * 1. One process writes: the holder of the lock on the state directory. The ledger relies on that
+ *    (it keeps the last record and the number of waiting requests in memory) and does not take the
+ *    lock itself; SQLite's own lock only makes a second writer wait or fail (S9, S10).
+ * 2. `transaction` returns after a commit that reached the disk, or throws with nothing changed in
+ *    this process. When the device fails during a commit, what the disk holds is unknown: the
+ *    ledger then refuses every further call, since a later success would say nothing of the earlier
+ *    commit (S5). A full disk is no such case: its transaction is undone and reads go on (S1).
+ * 3. An error inside a transaction dooms it, caught or not: SQLite may have ended the transaction
+ *    by itself, and what follows would be committed one by one (S1, D41).
+ * 4. What hangs on a commit (the audit text) runs after it and cannot undo it. A fault there is
+ *    thrown outside, never to the caller of `transaction`, who would take the change for undone.
+ * 5. Rate, replay and waiting are read from the ledger, so a restart forgets none of them (Q1, Q9).
+ * 6. The file is compared by device and inode while it is open: SQLite goes on happily in a file
+ *    that was unlinked or replaced (S8).
+ *
+ * @module
+ */
+import { GENESIS, storedRecord, verifyLine } from "../audit/chain.ts";
+import type { Class } from "../policy/policy.ts";
+import { numberOf, numberOrNull, type SqlRow, textOf, textOrNull } from "./bind.ts";
+import { Database, identityOf, type LedgerMode, sameFile } from "./database.ts";
+import { LedgerError } from "./ledger_error.ts";
+import { FULL, fullRow, LIGHT, lightRow } from "./rows.ts";
+import { Tx } from "./tx.ts";
+import type {
+  FileId,
+  LightRow,
+  RecordRef,
+  Row,
+  SeenClaim,
+  StoredAnswer,
+  StoredRecord,
+  Trust,
+} from "./types.ts";
+
+/** How a ledger is opened. */
+export interface LedgerOptions {
+  /** The wall clock, milliseconds since the epoch; it dates the records. */
+  readonly now: () => number;
+  readonly mode: LedgerMode;
+}
+
+/** How many of the last records are read back when a ledger is opened. */
+const CHECKED_RECORDS = 64;
+
+/** Events that bind their claim to the row of their id. */
+const ROW_EVENTS: ReadonlySet<unknown> = new Set(["accepted", "joined", "replayed"]);
+
+export class Ledger {
+  /** Called after each commit with the records that it made, in order; never with none. */
+  afterCommit: ((records: readonly StoredRecord[]) => void) | null = null;
+  readonly #db: Database;
+  readonly #now: () => number;
+  #head: RecordRef | null = null;
+  #tx: Tx | null = null;
+  #waiting = new Map<string, number>();
+  /** The write-ahead log as it was after the writer's first commit. */
+  #log: FileId | null = null;
+
+  private constructor(db: Database, now: () => number) {
+    this.#db = db;
+    this.#now = now;
+  }
+
+  /**
+   * Opens the ledger at `path`. A writer makes it when nothing is there, checks it as far as
+   * `database.ts` says, and marks it as in use until `close`.
+   *
+   * Needs read permission for the file; a writer also write permission for its directory.
+   *
+   * @throws {LedgerError} when there is no ledger, or the file cannot be believed: see its kinds
+   */
+  static open(path: string, options: LedgerOptions): Ledger {
+    const db = Database.open(path, options.mode);
+    try {
+      const ledger = new Ledger(db, options.now);
+      ledger.#checkRecords();
+      if (options.mode === "writer") ledger.#take();
+      return ledger;
+    } catch (error) {
+      db.rollback();
+      db.close();
+      throw error;
+    }
+  }
+
+  /** How often a writer has opened this ledger. */
+  get generation(): number {
+    return Number(this.meta("ledger.generation") ?? "0");
+  }
+
+  /** True when the last writer had closed the ledger before it was opened now. */
+  get wasClean(): boolean {
+    return this.#db.clean;
+  }
+
+  /**
+   * Runs `fn` in one transaction and commits. Nothing asynchronous may happen inside.
+   *
+   * @returns what `fn` returned, once its changes and records are on the disk
+   * @throws whatever `fn` throws, after undoing everything
+   * @throws {LedgerError} `busy`, `full`, `readonly`, `io`… when the change could not be stored
+   */
+  transaction<T>(fn: (tx: Tx) => T): T {
+    if (this.#db.mode === "reader") {
+      throw new LedgerError("readonly", "Cannot change ledger: it was opened for reading");
+    }
+    if (this.#tx !== null) throw new Error("Cannot begin transaction: another one is open");
+    this.#db.begin();
+    const tx = new Tx(this.#db, this.#head, this.#now);
+    this.#tx = tx;
+    let value: T;
+    try {
+      value = fn(tx);
+      if (value instanceof Promise) {
+        throw new TypeError("Cannot commit: the transaction's function is asynchronous");
+      }
+      this.#db.commit();
+    } catch (error) {
+      this.#db.rollback();
+      throw error;
+    } finally {
+      tx.end();
+      this.#tx = null;
+    }
+    this.#head = tx.head;
+    for (const [agent, change] of tx.waiting) {
+      this.#waiting.set(agent, (this.#waiting.get(agent) ?? 0) + change);
+    }
+    this.#announce(tx.records);
+    return value;
+  }
+
+  /** The row that an id belongs to, first or joined. */
+  rowById(agent: string, id: string): Row | null {
+    return full(this.#db.get(
+      `SELECT ${FULL} FROM rows WHERE rid = (SELECT rid FROM ids WHERE agent = ? AND id = ?)`,
+      agent,
+      id,
+    ));
+  }
+
+  /** The row that a key belongs to. */
+  rowByKey(agent: string, key: string): Row | null {
+    return full(this.#db.get(`SELECT ${FULL} FROM rows WHERE agent = ? AND key = ?`, agent, key));
+  }
+
+  /** The row of a number. */
+  row(rid: number): Row | null {
+    return full(this.#db.get(`SELECT ${FULL} FROM rows WHERE rid = ?`, rid));
+  }
+
+  /** Every id of a row, the first one first; none when the row was released. */
+  idsOf(rid: number): string[] {
+    return this.#db.all("SELECT id FROM ids WHERE rid = ? ORDER BY joined", rid)
+      .map((row) => textOf(row, "id"));
+  }
+
+  /** Rows that are pending or running, in order of arrival. */
+  unfinished(): Row[] {
+    return this.#db.all(`SELECT ${FULL} FROM rows WHERE state IN ('pending', 'running')`)
+      .map(fullRow).sort((a, b) => a.rid - b.rid);
+  }
+
+  /** Rows whose document is not published as it stands, in order of arrival. */
+  unpublished(limit: number): Row[] {
+    return this.#db.all(`SELECT ${FULL} FROM rows WHERE pub = 0 ORDER BY rid LIMIT ?`, limit)
+      .map(fullRow);
+  }
+
+  /** The newest rows of an agent, newest first, released ones included. */
+  recent(agent: string, limit: number): LightRow[] {
+    return this.#db.all(
+      `SELECT ${LIGHT} FROM rows WHERE agent = ? ORDER BY rid DESC LIMIT ?`,
+      agent,
+      limit,
+    ).map(lightRow);
+  }
+
+  /**
+   * Where a claim was recorded. A claim that joined or repeated a row is told as that row, as long
+   * as its id still belongs to it.
+   *
+   * @param random the claim's random part
+   */
+  claimSeen(random: string): SeenClaim {
+    const row = this.#db.get("SELECT rid FROM rows WHERE claim = ?", random);
+    if (row !== undefined) return { kind: "row", rid: numberOf(row, "rid") };
+    const answer = this.#db.get(
+      "SELECT claim, agent, target, document FROM answers WHERE claim = ?",
+      random,
+    );
+    if (answer !== undefined) return { kind: "answer", answer: storedAnswer(answer) };
+    const records = this.#db.all("SELECT line FROM records WHERE claim = ? ORDER BY seq", random);
+    for (const record of records) {
+      const event: Record<string, unknown> = JSON.parse(textOf(record, "line"));
+      if (!ROW_EVENTS.has(event["event"])) continue;
+      const owner = this.#db.get(
+        "SELECT rid FROM ids WHERE agent = ? AND id = ?",
+        String(event["agent"]),
+        String(event["id"]),
+      );
+      if (owner !== undefined) return { kind: "row", rid: numberOf(owner, "rid") };
+    }
+    return records.length === 0 ? null : { kind: "answer", answer: null };
+  }
+
+  /** Every answer that was saved and not dropped, oldest first. */
+  answers(): StoredAnswer[] {
+    return this.#db.all("SELECT claim, agent, target, document FROM answers ORDER BY n")
+      .map(storedAnswer);
+  }
+
+  /** How many rows of this agent and class were started at or after a moment. */
+  countStarted(agent: string, cls: Class, sinceMs: number): number {
+    const row = this.#db.get(
+      "SELECT COUNT(*) AS n FROM rows WHERE agent = ? AND class = ? AND started_ms >= ?",
+      agent,
+      cls,
+      sinceMs,
+    );
+    return row === undefined ? 0 : numberOf(row, "n");
+  }
+
+  /** When the oldest of the rows that `countStarted` counts was started, or null. */
+  oldestStarted(agent: string, cls: Class, sinceMs: number): number | null {
+    const row = this.#db.get(
+      "SELECT MIN(started_ms) AS ms FROM rows WHERE agent = ? AND class = ? AND started_ms >= ?",
+      agent,
+      cls,
+      sinceMs,
+    );
+    return row === undefined ? null : numberOrNull(row, "ms");
+  }
+
+  /** How many pending rows an agent has; within a transaction its own changes included. */
+  countWaiting(agent: string): number {
+    if (this.#db.mode === "writer") {
+      return (this.#waiting.get(agent) ?? 0) + (this.#tx?.waiting.get(agent) ?? 0);
+    }
+    const row = this.#db.get(
+      "SELECT COUNT(*) AS n FROM rows " +
+        "WHERE state IN ('pending', 'running') AND state = 'pending' AND agent = ?",
+      agent,
+    );
+    return row === undefined ? 0 : numberOf(row, "n");
+  }
+
+  /** The last record, or null. Within a transaction its own records count. */
+  head(): RecordRef | null {
+    if (this.#db.mode === "writer") return this.#tx === null ? this.#head : this.#tx.head;
+    return this.#lastRecord();
+  }
+
+  /** Records from a number on, in order. */
+  records(fromSeq: number, limit: number): StoredRecord[] {
+    return this.#db.all(
+      "SELECT seq, line FROM records WHERE seq >= ? ORDER BY seq LIMIT ?",
+      fromSeq,
+      limit,
+    ).map((row) => storedRecord(numberOf(row, "seq"), textOf(row, "line")));
+  }
+
+  /** The value that `Tx.setMeta` stored under a name, or null. */
+  meta(k: string): string | null {
+    const row = this.#db.get("SELECT v FROM meta WHERE k = ?", k);
+    return row === undefined ? null : textOf(row, "v");
+  }
+
+  /** What was trusted last, or null when nothing ever was. */
+  currentTrust(): Trust | null {
+    const row = this.#db.get(
+      "SELECT policy, at_ms, by, programs, requires, bin_sha256 FROM trusts " +
+        "WHERE n = (SELECT MAX(n) FROM trusts)",
+    );
+    return row === undefined ? null : {
+      policy: textOf(row, "policy"),
+      at_ms: numberOf(row, "at_ms"),
+      by: textOf(row, "by"),
+      programs: JSON.parse(textOf(row, "programs")),
+      requires: JSON.parse(textOf(row, "requires")),
+      bin_sha256: textOrNull(row, "bin_sha256"),
+    };
+  }
+
+  /** The file as it was when it was opened. */
+  identity(): FileId {
+    return this.#db.identity;
+  }
+
+  /**
+   * True while the path still names the file that is open, and, for a writer, the log beside it is
+   * still the one that is written. False means that commits no longer reach what a restart will
+   * read: stop at once.
+   */
+  intact(): boolean {
+    return sameFile(identityOf(this.#db.path), this.#db.identity) &&
+      (this.#log === null || sameFile(identityOf(`${this.#db.path}-wal`), this.#log));
+  }
+
+  /**
+   * Closes the ledger. A writer first marks it as closed and moves its log into the file.
+   *
+   * @returns false when a writer's mark could not be stored: the next start then checks every page
+   */
+  close(): boolean {
+    let marked = true;
+    if (this.#db.mode === "writer" && this.#db.isOpen) {
+      try {
+        if (this.#tx !== null) throw new Error("Cannot close ledger: a transaction is open");
+        this.#db.run("UPDATE meta SET v = '1' WHERE k = 'ledger.clean'");
+        this.#db.get("PRAGMA wal_checkpoint(TRUNCATE)");
+      } catch (error) {
+        if (!(error instanceof LedgerError)) throw error;
+        marked = false;
+      }
+    }
+    this.#db.close();
+    return marked;
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
+  }
+
+  /** The last records must follow each other; the whole chain is `AuditText.verify`'s work. */
+  #checkRecords(): void {
+    this.#head = this.#lastRecord();
+    if (this.#head === null) return;
+    const from = Math.max(1, this.#head.seq - CHECKED_RECORDS);
+    let before: RecordRef | null = from === 1 ? { seq: 0, hash: GENESIS } : null;
+    for (const record of this.records(from, CHECKED_RECORDS + 1)) {
+      const prev: string = before?.hash ?? prevOf(record.line);
+      const ref = verifyLine(record.line, prev);
+      const expected: number = before === null ? from : before.seq + 1;
+      if (ref === null || ref.seq !== record.seq || record.seq !== expected) {
+        throw new LedgerError("corrupt", `Cannot open ledger: record ${record.seq} does not hold`);
+      }
+      before = ref;
+    }
+  }
+
+  /** Marks the ledger as in use and loads what the writer keeps in memory. */
+  #take(): void {
+    this.#db.begin();
+    this.#db.run("UPDATE meta SET v = '0' WHERE k = 'ledger.clean'");
+    this.#db.run("UPDATE meta SET v = CAST(v AS INTEGER) + 1 WHERE k = 'ledger.generation'");
+    this.#db.commit();
+    this.#log = identityOf(`${this.#db.path}-wal`);
+    const waiting = this.#db.all(
+      "SELECT agent, COUNT(*) AS n FROM rows " +
+        "WHERE state IN ('pending', 'running') AND state = 'pending' GROUP BY agent",
+    );
+    for (const row of waiting) this.#waiting.set(textOf(row, "agent"), numberOf(row, "n"));
+  }
+
+  #lastRecord(): RecordRef | null {
+    const row = this.#db.get(
+      "SELECT seq, line FROM records WHERE seq = (SELECT MAX(seq) FROM records)",
+    );
+    if (row === undefined) return null;
+    const { seq, hash } = storedRecord(numberOf(row, "seq"), textOf(row, "line"));
+    return { seq, hash };
+  }
+
+  #announce(records: readonly StoredRecord[]): void {
+    if (records.length === 0 || this.afterCommit === null) return;
+    try {
+      this.afterCommit(records);
+    } catch (error) {
+      queueMicrotask(() => {
+        throw error;
+      });
+    }
+  }
+}
+
+function full(row: SqlRow | undefined): Row | null {
+  return row === undefined ? null : fullRow(row);
+}
+
+function storedAnswer(row: SqlRow): StoredAnswer {
+  return {
+    claim: textOf(row, "claim"),
+    agent: textOf(row, "agent"),
+    target: textOrNull(row, "target"),
+    document: textOf(row, "document"),
+  };
+}
+
+/** What a line says of the record before it. */
+function prevOf(line: string): string {
+  return line.slice(-140, -76);
+}

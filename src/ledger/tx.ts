@@ -1,0 +1,234 @@
+/**
+ * What may be changed within one transaction. A `Tx` lives only inside `Ledger.transaction`; used
+ * later it throws.
+ *
+ * Rules:
+ * 1. A record is appended in the transaction of the change that it tells of, so neither exists
+ *    without the other. Its number and `prev` come from the record before it in the same
+ *    transaction, or from the last committed one; a rollback gives the numbers back (S7).
+ * 2. (agent, id) and (agent, key) are unique by index, not by a look beforehand: two rows can
+ *    never own one name, whatever the caller overlooked (Q1, Q2).
+ * 3. A row counts as published only as the document that was published: marks that come together
+ *    with a new document, in either order, leave the row unpublished.
+ * 4. A released row keeps its document but has lost its names. When one of them is bound again, an
+ *    unpublished document of the old row is set aside, or it could overwrite the new row's after a
+ *    restart.
+ *
+ * @module
+ */
+import { GENESIS, recordLine, storedRecord } from "../audit/chain.ts";
+import { numberOf, textOf } from "./bind.ts";
+import type { Database } from "./database.ts";
+import { LedgerError } from "./ledger_error.ts";
+import { INSERT_ROW, newRowValues, patchAssignments } from "./rows.ts";
+import { MAX_IDS } from "./schema.ts";
+import type {
+  AuditEvent,
+  NewRow,
+  RecordRef,
+  RowPatch,
+  StoredAnswer,
+  StoredRecord,
+  Trust,
+} from "./types.ts";
+
+/** Names in `meta` that the ledger keeps for itself. */
+const OWN_META = "ledger.";
+
+export class Tx {
+  readonly #db: Database;
+  readonly #now: () => number;
+  #head: RecordRef | null;
+  #ended = false;
+  /** Rows whose document or mark was decided in this transaction. */
+  readonly #decided = new Set<number>();
+  /** What was appended so far, in order. */
+  readonly records: StoredRecord[] = [];
+  /** By how much the number of waiting requests of an agent has changed. */
+  readonly waiting: Map<string, number> = new Map();
+
+  /**
+   * @param head the last committed record
+   * @param now the wall clock, milliseconds since the epoch
+   */
+  constructor(db: Database, head: RecordRef | null, now: () => number) {
+    this.#db = db;
+    this.#head = head;
+    this.#now = now;
+  }
+
+  /** The last record, committed or not. */
+  get head(): RecordRef | null {
+    return this.#head;
+  }
+
+  /** Nothing can be changed through this object any more. */
+  end(): void {
+    this.#ended = true;
+  }
+
+  /**
+   * Appends a record to the chain.
+   *
+   * @throws {TypeError|RangeError} when the event cannot be a line of the chain (see `recordLine`)
+   */
+  append(event: AuditEvent): RecordRef {
+    this.#check();
+    const seq = (this.#head?.seq ?? 0) + 1;
+    const { line } = recordLine(event, seq, this.#now(), this.#head?.hash ?? GENESIS);
+    this.#db.run("INSERT INTO records VALUES (?, ?, ?)", seq, event.claim ?? null, line);
+    const record = storedRecord(seq, line);
+    this.records.push(record);
+    this.#head = { seq, hash: record.hash };
+    return this.#head;
+  }
+
+  /**
+   * Stores a row and binds its id and key.
+   *
+   * @returns the row's number, in order of arrival
+   * @throws {LedgerError} `constraint` when id, key or claim belong to another row
+   */
+  insertRow(row: NewRow): number {
+    this.#check();
+    const rid = this.#db.insert(INSERT_ROW, ...newRowValues(row));
+    this.#bind(row.agent, row.id, rid, 0);
+    this.#decided.add(rid);
+    if (row.state === "pending") this.#wait(row.agent, 1);
+    return rid;
+  }
+
+  /**
+   * Lets another id join a row. An id that the row already has stays.
+   *
+   * @returns false when the row has `MAX_IDS` ids and nothing was bound
+   * @throws {LedgerError} `constraint` when the id belongs to another row, or there is no such row
+   */
+  bindId(agent: string, id: string, rid: number): boolean {
+    this.#check();
+    const owner = this.#db.get("SELECT rid FROM ids WHERE agent = ? AND id = ?", agent, id);
+    if (owner !== undefined && numberOf(owner, "rid") === rid) return true;
+    const last = this.#db.get("SELECT MAX(joined) AS joined FROM ids WHERE rid = ?", rid);
+    const joined = last === undefined || last["joined"] === null ? -1 : numberOf(last, "joined");
+    if (joined < 0) {
+      throw new LedgerError("constraint", `Cannot join row ${rid}: it has no id of its own`);
+    }
+    if (joined + 1 >= MAX_IDS) return false;
+    this.#bind(agent, id, rid, joined + 1);
+    return true;
+  }
+
+  /**
+   * Changes a row. A new `result` makes the row unpublished, unless it was reaped or the patch says
+   * what `pub` is to be.
+   *
+   * @throws {RangeError} when there is no such row
+   * @throws {TypeError} when the patch is empty or names something that is fixed
+   */
+  updateRow(rid: number, patch: RowPatch): void {
+    this.#check();
+    const before = this.#db.get("SELECT agent, state FROM rows WHERE rid = ?", rid);
+    if (before === undefined) throw new RangeError(`Cannot change row ${rid}: there is none`);
+    const { sql, values } = patchAssignments(patch);
+    if (patch.result !== undefined && patch.pub === undefined) {
+      sql.push("pub = CASE pub WHEN 2 THEN 2 ELSE 0 END");
+    }
+    this.#db.run(`UPDATE rows SET ${sql.join(", ")} WHERE rid = ?`, ...values, rid);
+    if (patch.result !== undefined || patch.pub !== undefined) this.#decided.add(rid);
+    if (patch.state !== undefined) {
+      const change = Number(patch.state === "pending") -
+        Number(textOf(before, "state") === "pending");
+      if (change !== 0) this.#wait(textOf(before, "agent"), change);
+    }
+  }
+
+  /** Gives up the key and all ids of a row; the row stays as history. */
+  release(rid: number): void {
+    this.#check();
+    if (this.#db.run("UPDATE rows SET key = NULL WHERE rid = ?", rid) !== 1) {
+      throw new RangeError(`Cannot release row ${rid}: there is none`);
+    }
+    this.#db.run("DELETE FROM ids WHERE rid = ?", rid);
+  }
+
+  /** Notes that the documents of these rows, as committed before, are published. */
+  markPublished(rids: Iterable<number>): void {
+    this.#check();
+    for (const rid of rids) {
+      if (this.#decided.has(rid)) continue;
+      this.#db.run("UPDATE rows SET pub = 1 WHERE rid = ? AND pub = 0", rid);
+    }
+  }
+
+  /**
+   * Keeps an answer until it is published and its claim is gone.
+   *
+   * @throws {LedgerError} `constraint` when the claim has an answer
+   */
+  saveAnswer(answer: StoredAnswer): void {
+    this.#check();
+    this.#db.run(
+      "INSERT INTO answers (claim, agent, target, document) VALUES (?, ?, ?, ?)",
+      answer.claim,
+      answer.agent,
+      answer.target,
+      answer.document,
+    );
+  }
+
+  /** Forgets the answer to a claim; that it was answered stays in the records. */
+  dropAnswer(claim: string): void {
+    this.#check();
+    this.#db.run("DELETE FROM answers WHERE claim = ?", claim);
+  }
+
+  /**
+   * Stores a value under a name.
+   *
+   * @throws {TypeError} when the name begins with `ledger.`
+   */
+  setMeta(k: string, v: string): void {
+    this.#check();
+    if (k.startsWith(OWN_META)) throw new TypeError(`Cannot set "${k}": the name is reserved`);
+    this.#db.run(
+      "INSERT INTO meta VALUES (?, ?) ON CONFLICT (k) DO UPDATE SET v = excluded.v",
+      k,
+      v,
+    );
+  }
+
+  /** Makes `trust` the current one. Earlier ones stay. */
+  setTrust(trust: Trust): void {
+    this.#check();
+    this.#db.run(
+      "INSERT INTO trusts (policy, at_ms, by, programs, requires, bin_sha256) VALUES (?, ?, ?, ?, ?, ?)",
+      trust.policy,
+      trust.at_ms,
+      trust.by,
+      JSON.stringify(trust.programs),
+      JSON.stringify(trust.requires),
+      trust.bin_sha256,
+    );
+  }
+
+  #bind(agent: string, id: string, rid: number, joined: number): void {
+    this.#db.run(
+      "UPDATE rows INDEXED BY rows_released SET pub = 2 " +
+        "WHERE agent = ? AND id = ? AND key IS NULL AND pub = 0 AND rid <> ?",
+      agent,
+      id,
+      rid,
+    );
+    this.#db.run("INSERT INTO ids VALUES (?, ?, ?, ?)", agent, id, rid, joined);
+  }
+
+  #wait(agent: string, change: number): void {
+    this.waiting.set(agent, (this.waiting.get(agent) ?? 0) + change);
+  }
+
+  #check(): void {
+    if (this.#ended) {
+      throw new LedgerError("closed", "Cannot change ledger: the transaction is over");
+    }
+  }
+}
