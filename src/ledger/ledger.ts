@@ -40,6 +40,8 @@ import type {
   Trust,
 } from "./types.ts";
 
+export type { Tx } from "./tx.ts";
+
 /** How a ledger is opened. */
 export interface LedgerOptions {
   /** The wall clock, milliseconds since the epoch; it dates the records. */

@@ -50,6 +50,11 @@ export class LedgerError extends Error {
     this.kind = kind;
   }
 
+  /** The kind as an error code, such as `LEDGER_BEHIND`, for logs that print codes. */
+  get code(): string {
+    return `LEDGER_${this.kind.toUpperCase()}`;
+  }
+
   /** True when the state on disk is unknown or wrong: stop, and let recovery or a human decide. */
   get fatal(): boolean {
     return FATAL.has(this.kind);
