@@ -13,6 +13,8 @@ export const RUN_FILES = Object.freeze({
   taken: "taken.json",
   void: "void.json",
   exit: "exit.json",
+  /** The exit record while it is being written. */
+  exitTmp: "exit.json.tmp",
   /** Presence asks the shim to cancel the run; its content is information. */
   cancel: "cancel",
   stdout: "stdout",
@@ -37,6 +39,11 @@ export interface Order {
   readonly command_sha256: string;
   /** The program as it was when a human trusted it. */
   readonly program: FileIdentity;
+  /**
+   * The verb's `requires` files as they were when a human trusted them, `path` as in the policy.
+   * Must name every one of them; may be left out only when the verb requires none.
+   */
+  readonly requires?: readonly FileIdentity[];
   readonly max_spend: number | null;
   readonly timeout_ms: number;
   readonly grace_ms: number;

@@ -1,0 +1,282 @@
+/**
+ * The program behind `chb shim`: it takes orders from the daemon and runs one command at a time.
+ * It leads its own session, outlives the daemon, and cannot read what agents write.
+ *
+ * The order protocol, with what a crash after each step leaves:
+ *
+ *     daemon: mkdir runs/<run>, write order.json      an order that nobody took: it can be voided
+ *     daemon: commit `running`, write "<run>\n"       the same
+ *     shim:   flock runs/<run>, waiting               the same
+ *     shim:   rename order.json to taken.json         perhaps started
+ *     shim:   fsync the directory                     perhaps started, after a power failure too
+ *     shim:   look at policy, program, kill switch, cancel mark
+ *     shim:   start the command                       perhaps started
+ *     shim:   record the outcome, fsync, rename       the outcome is known
+ *     shim:   write "exit <run>…\n"; unlock, or kill the group
+ *
+ * Rules
+ * 1. Nothing starts unless the rename of `order.json` succeeded and is durable. Whoever renames it
+ *    to something else has voided the order for good (S7).
+ * 2. Once nothing can start any more the lock is given up; while it is held the run's slot is
+ *    taken. It dies with this process, never by unlinking a file.
+ * 3. The outcome is on the disk before anybody is told and before the group is killed (S1, S7).
+ * 4. Only a shim whose last command was an observing one, ended by itself and closed its pipes
+ *    takes another order. Every other one ends by killing its group, itself included (X10, X11).
+ * 5. No signal that a command can send to its group ends the shim, short of KILL and STOP; no
+ *    output, no ending and no rejected promise does either (X15, S13).
+ * 6. What a shim does not need it gives up before it reads its first order, and refuses to work
+ *    when that failed, or when it does not lead a group that it can signal.
+ *
+ * @module
+ */
+import { EXIT } from "../codes.ts";
+import { errorCode } from "../errors.ts";
+import { isRun, printable } from "../names.ts";
+import { readBounded } from "./bounded_file.ts";
+import { EMPTY_STREAM, writeExit } from "./exit_record.ts";
+import { giveUpGrants } from "./give_up_grants.ts";
+import { signalGroup } from "./kill_group.ts";
+import { LineReader } from "./line_reader.ts";
+import { lookBeforeStart } from "./look_before_start.ts";
+import { type Exit, type ExitKind, type Order, RUN_FILES } from "./order.ts";
+import { ORDER_BYTES_MAX, parseOrder } from "./parse_order.ts";
+import { followCommand, sleep, spawnCommand } from "./run_command.ts";
+import { runDir } from "./run_dir.ts";
+import { ShimLog } from "./shim_log.ts";
+import { verifyOrder } from "./verify_order.ts";
+
+/** Signals that a group member can send and that must not end the shim. */
+const IGNORED_SIGNALS: readonly Deno.Signal[] = [
+  "SIGTERM",
+  "SIGINT",
+  "SIGHUP",
+  "SIGQUIT",
+  "SIGUSR1",
+  "SIGUSR2",
+  "SIGPIPE",
+  "SIGALRM",
+  "SIGTSTP",
+  "SIGTTIN",
+  "SIGTTOU",
+  "SIGCONT",
+];
+
+/** What became of an order. */
+interface Attempt {
+  readonly exit: Exit;
+  /** The group, this process included, must end once the outcome is recorded. */
+  readonly endGroup: boolean;
+  readonly child: Deno.ChildProcess | null;
+}
+
+/** Diagnostics of the current run; of none between runs. */
+let log = new ShimLog(null);
+
+/** Tells the daemon. A daemon that is gone, or does not listen, changes nothing. */
+function say(line: string): void {
+  const bytes = new TextEncoder().encode(`${line}\n`);
+  try {
+    for (let at = 0; at < bytes.length;) at += Deno.stdout.writeSync(bytes.subarray(at));
+  } catch (error) {
+    log.line("nobody-listens", error);
+  }
+}
+
+function ignoreSignals(): void {
+  for (const signal of IGNORED_SIGNALS) Deno.addSignalListener(signal, () => {});
+}
+
+/** From here on no stray rejection or exception ends this process. */
+function surviveErrors(): void {
+  globalThis.addEventListener("unhandledrejection", (event) => {
+    event.preventDefault();
+    log.line("unhandled-rejection", event.reason);
+  });
+  globalThis.addEventListener("error", (event) => {
+    event.preventDefault();
+    log.line("uncaught", event.error);
+  });
+}
+
+function unstarted(
+  run: string,
+  kind: Extract<ExitKind, "cancelled" | "killed" | "base_changed" | "spawn_failed">,
+  detail: string,
+): Attempt {
+  const exit: Exit = {
+    chb: 1,
+    run,
+    kind,
+    started: false,
+    exit_code: null,
+    signal: null,
+    detail,
+    started_ms: null,
+    finished_ms: Date.now(),
+    duration_ms: null,
+    stdout: EMPTY_STREAM,
+    stderr: EMPTY_STREAM,
+  };
+  return { exit, endGroup: false, child: null };
+}
+
+function readTakenOrder(dir: string, run: string): Order | null {
+  try {
+    const bytes = readBounded(`${dir}/${RUN_FILES.taken}`, ORDER_BYTES_MAX);
+    return bytes === null ? null : parseOrder(bytes, run);
+  } catch (error) {
+    log.line("order-unreadable", error);
+    return null;
+  }
+}
+
+/** Carries out a taken order; the directory has been fsynced. */
+async function carryOut(run: string, dir: string): Promise<Attempt> {
+  const order = readTakenOrder(dir, run);
+  if (order === null) return unstarted(run, "base_changed", "order-unreadable");
+  const verified = verifyOrder(order, Deno.pid, Deno.cwd());
+  // Looked at last, so that little time lies between this look and the start.
+  const stop = lookBeforeStart(dir, order.agent);
+  if (stop !== null) return unstarted(run, stop, "before-start");
+  if (!verified.ok) return unstarted(run, "base_changed", verified.detail);
+  let child: Deno.ChildProcess;
+  try {
+    child = spawnCommand(verified.command);
+  } catch (error) {
+    log.line("spawn-failed", error);
+    return unstarted(run, "spawn_failed", errorCode(error) ?? "refused");
+  }
+  const { clean, ...ended } = await followCommand(child, order, dir, log);
+  const reusable = verified.reuse && clean && ended.kind === "exited";
+  return { exit: { chb: 1, run, started: true, ...ended }, endGroup: !reusable, child };
+}
+
+/** Kills the whole group, this process included. Tries until it works and so never returns. */
+async function endGroup(child: Deno.ChildProcess | null): Promise<never> {
+  for (let wait = 50;; wait = Math.min(wait * 2, 1000)) {
+    const answer = await signalGroup("KILL", Deno.pid);
+    log.line(`kill-helper-${answer}`);
+    try {
+      // Needs no new process, so it works where none can be made; it reaches the leader only.
+      child?.kill("SIGKILL");
+    } catch {
+      // It has ended already.
+    }
+    await sleep(wait);
+  }
+}
+
+/** Records the outcome; waits for as long as the disk refuses it and waiting can help. */
+async function record(dir: string, exit: Exit): Promise<void> {
+  while (writeExit(dir, exit) === null) {
+    log.line("exit-not-recorded");
+    // The work must end now, recorded or not; recovery will call it uncertain.
+    if (exit.kind === "timed_out" || (exit.kind === "cancelled" && exit.started)) return;
+    await sleep(1000);
+  }
+}
+
+/** Makes the directory's entries durable; false when that failed and nothing may be believed. */
+function sync(handle: Deno.FsFile): boolean {
+  try {
+    handle.syncSync();
+    return true;
+  } catch (error) {
+    log.line("cannot-sync", error);
+    return false;
+  }
+}
+
+/** Takes the order of a run. False when it is not there to be taken. */
+function take(dir: string): boolean {
+  try {
+    Deno.renameSync(`${dir}/${RUN_FILES.order}`, `${dir}/${RUN_FILES.taken}`);
+    return true;
+  } catch (error) {
+    if (errorCode(error) !== "ENOENT") log.line("cannot-take", error);
+    return false;
+  }
+}
+
+/**
+ * Takes and carries out an order under its lock.
+ *
+ * @returns false when there was no order to take and nothing was started
+ */
+async function runLocked(run: string, dir: string, handle: Deno.FsFile): Promise<boolean> {
+  handle.lockSync(true);
+  if (!take(dir)) return false;
+  let child: Deno.ChildProcess | null = null;
+  try {
+    const attempt = sync(handle)
+      ? await carryOut(run, dir)
+      : unstarted(run, "spawn_failed", "cannot-sync");
+    child = attempt.child;
+    await record(dir, attempt.exit);
+    say(attempt.endGroup ? `exit ${run}` : `exit ${run} reusable`);
+    if (!attempt.endGroup) return true;
+    // What changed something must not become uncertain by a power failure. The daemon has been
+    // told already and does not wait for this.
+    sync(handle);
+  } catch (error) {
+    // Not reached by anything a command does. What is unknown ends, and recovery decides.
+    log.line("lost-track", error);
+  }
+  return await endGroup(child);
+}
+
+/** One order line from the daemon. */
+async function runOrder(run: string): Promise<void> {
+  const dir = runDir(run);
+  let taken = false;
+  try {
+    using handle = Deno.openSync(dir, { read: true });
+    log = new ShimLog(dir);
+    taken = await runLocked(run, dir, handle);
+  } catch (error) {
+    // Opening or locking failed, so nothing was taken.
+    log.line("no-order", error);
+  }
+  log = new ShimLog(null);
+  if (!taken) say(`gone ${run}`);
+}
+
+/**
+ * Serves orders until standard input ends.
+ *
+ * Lines in: `<run>`. Lines out: `ready <pid>` once; then for each order `exit <run>` when its
+ * outcome is recorded and this process is about to end, `exit <run> reusable` when it is recorded
+ * and the next order is welcome, or `gone <run>` when there was no order to take and nothing was
+ * started. `fault …` instead of `ready` says why this process will not work.
+ *
+ * Needs the permissions of the program and gives most of them up. Must be started as the leader
+ * of its own session.
+ *
+ * @returns the exit code: 0 when standard input ended between two runs, 78 when it cannot work
+ */
+export async function runShim(): Promise<number> {
+  surviveErrors();
+  const wrong = giveUpGrants();
+  if (wrong.length > 0) {
+    say(`fault grants ${printable(wrong.join(" "), 300)}`);
+    return EXIT.config;
+  }
+  ignoreSignals();
+  const group = await signalGroup("0", Deno.pid);
+  if (group !== "sent") {
+    say(group === "none" ? "fault not-a-group-leader" : "fault kill-helper");
+    return EXIT.config;
+  }
+  say(`ready ${Deno.pid}`);
+  const reader = new LineReader();
+  const buffer = new Uint8Array(4096);
+  for (;;) {
+    // Blocking on purpose: between two orders there is nothing to do, and an order is taken up
+    // without a detour. While a command runs nobody reads here; the end shows afterwards.
+    const n = Deno.stdin.readSync(buffer);
+    if (n === null) return EXIT.ok;
+    for (const line of reader.push(buffer.subarray(0, n))) {
+      if (isRun(line)) await runOrder(line);
+    }
+  }
+}

@@ -1,0 +1,103 @@
+/**
+ * An order to a command that may be started, or to the reason why not. The shim resolves the
+ * command itself: the process that reads hostile requests never hands it an argument vector.
+ *
+ * 1. Policy comes from the host-only store alone, and only when its bytes have the digest that
+ *    the order names.
+ * 2. The verb must be one of the agent's, the arguments must pass the same checks again, and no
+ *    limit may be wider than the policy's.
+ * 3. The resolved command must be, byte for byte, the one whose digest was recorded before the
+ *    start was committed.
+ * 4. The program and every required file must be the ones that a human trusted; a program without
+ *    content or of no executable format never is (X8).
+ * 5. Every branch that is not the last one refuses.
+ *
+ * @module
+ */
+import { createHash } from "node:crypto";
+import { checkArgs } from "../policy/check_args.ts";
+import { parsePolicy } from "../policy/parse_policy.ts";
+import type { Policy, ResolvedCommand, VerbPolicy } from "../policy/policy.ts";
+import { commandDigest, resolveCommand } from "../policy/resolve_command.ts";
+import { readBounded } from "./bounded_file.ts";
+import { lookFile, lookProgram, sameFile } from "./file_identity.ts";
+import type { Order } from "./order.ts";
+import { POLICIES, resolveContext } from "./run_dir.ts";
+
+/** Longest policy text in bytes. */
+const POLICY_BYTES_MAX = 4 * 1024 * 1024;
+/** Policies kept parsed; a shim rarely sees more than the current one. */
+const CACHE_MAX = 4;
+
+/** What came of looking at an order. `detail` is a fixed word for the log. */
+export type Verified =
+  | {
+    readonly ok: true;
+    readonly command: ResolvedCommand;
+    /** The order asks for it and the verb only observes. */
+    readonly reuse: boolean;
+  }
+  | { readonly ok: false; readonly detail: string };
+
+const cache = new Map<string, Policy>();
+
+function no(detail: string): Verified {
+  return { ok: false, detail };
+}
+
+/** The trusted policy of a digest, or null when the store has none with these bytes. */
+function loadPolicy(digest: string): Policy | null {
+  const known = cache.get(digest);
+  if (known !== undefined) return known;
+  const bytes = readBounded(`${POLICIES}/${digest}.jsonc`, POLICY_BYTES_MAX);
+  if (bytes === null) return null;
+  if (createHash("sha256").update(bytes).digest("hex") !== digest) return null;
+  const parsed = parsePolicy(bytes);
+  if (!parsed.ok) return null;
+  if (cache.size >= CACHE_MAX) cache.clear();
+  cache.set(digest, parsed.policy);
+  return parsed.policy;
+}
+
+/** The required files of a verb must all be named by the order and be as they were trusted. */
+function baseDiffers(order: Order, verb: VerbPolicy): boolean {
+  const trusted = new Map((order.requires ?? []).map((file) => [file.path, file]));
+  return verb.requires.some((path) => {
+    const wanted = trusted.get(path);
+    const look = lookFile(path);
+    return wanted === undefined || !look.ok || !sameFile(look.identity, wanted);
+  });
+}
+
+/**
+ * Checks an order and resolves its command.
+ *
+ * @param pid the shim's own pid, which the order must name as its process group
+ * @param root absolute path of the root
+ * @returns never throws: what cannot be read is not trusted
+ */
+export function verifyOrder(order: Order, pid: number, root: string): Verified {
+  try {
+    if (order.pgid !== pid) return no("other-shim");
+    const policy = loadPolicy(order.policy);
+    if (policy === null) return no("policy-differs");
+    const verb = policy.verbs.get(order.verb);
+    const agent = policy.agents.get(order.agent);
+    if (verb === undefined || agent === undefined || !agent.verbs.includes(order.verb)) {
+      return no("verb-not-allowed");
+    }
+    if (order.timeout_ms > verb.timeout_s * 1000) return no("timeout-wider-than-policy");
+    if (order.output_cap > policy.limits.output_bytes) return no("output-wider-than-policy");
+    const checked = checkArgs(verb, order.args);
+    if (!checked.ok) return no("arguments-refused");
+    const command = resolveCommand(verb, checked.args, resolveContext(order, root));
+    if (commandDigest(command) !== order.command_sha256) return no("command-differs");
+    const look = lookProgram(command.program);
+    if (!look.ok) return no(`program-${look.why}`);
+    if (!sameFile(look.identity, order.program)) return no("program-differs");
+    if (baseDiffers(order, verb)) return no("required-file-differs");
+    return { ok: true, command, reuse: order.reuse && verb.class === "observe" };
+  } catch {
+    return no("cannot-verify");
+  }
+}
