@@ -126,3 +126,16 @@ export function permissionFlags(
 export function killPath(exists: (path: string) => boolean): string {
   return KILL_PATHS.find(exists) ?? KILL_PATHS[0] ?? "/usr/bin/kill";
 }
+
+/** How the word begins that tells the program which programs it was granted. */
+export const PROGRAMS_WORD = "--programs=";
+
+/**
+ * The first word of the program's command line, put there by the wrapper or compiled in: a process
+ * can give up a grant only by naming it, so it has to be told what it was granted.
+ *
+ * @param programs as for `grants`; the kill helper is not among them, since every process keeps it
+ */
+export function programsWord(programs: readonly string[]): string {
+  return `${PROGRAMS_WORD}${[...new Set(programs.map(programPath))].sort().join(",")}`;
+}

@@ -16,7 +16,7 @@
  */
 import { createHash } from "node:crypto";
 import { join, resolve } from "node:path";
-import { GENERIC_PROGRAMS, killPath, permissionFlags } from "../src/permissions.ts";
+import { GENERIC_PROGRAMS, killPath, permissionFlags, programsWord } from "../src/permissions.ts";
 import { currentCommit } from "./commit.ts";
 import { importMap } from "./import_map.ts";
 import {
@@ -112,6 +112,7 @@ export function compileArgs(
   stage: string,
   std: Std,
   permissions: readonly string[],
+  programs: readonly string[],
   out: string,
 ): string[] {
   return [
@@ -127,6 +128,7 @@ export function compileArgs(
     ...permissions,
     `--output=${out}`,
     join(stage, "main.ts"),
+    programsWord(programs),
   ];
 }
 
@@ -153,7 +155,7 @@ async function main(): Promise<number> {
   let code: number;
   try {
     ({ code } = await new Deno.Command(Deno.env.get("DENO_COMPILE") || Deno.execPath(), {
-      args: compileArgs(stage, std, permissions, options.out),
+      args: compileArgs(stage, std, permissions, programs, options.out),
       cwd: stage,
       env: { ...QUIET, ...cacheEnvironment() },
       stdin: "null",

@@ -15,7 +15,7 @@
  *
  * @module
  */
-import { permissionFlags } from "../src/permissions.ts";
+import { permissionFlags, programsWord } from "../src/permissions.ts";
 import { importMapUrl } from "./import_map.ts";
 import { inRepository, type Std } from "./launcher.ts";
 
@@ -45,7 +45,7 @@ function quote(word: string): string {
   return /^[A-Za-z0-9_./:=,@%+-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
 }
 
-/** The flags of `deno run` that the wrapper starts the program with, its path last. */
+/** The flags of `deno run` that the wrapper starts the program with, up to its own words. */
 export function runFlags(facts: WrapperFacts): string[] {
   return [
     "run",
@@ -60,6 +60,7 @@ export function runFlags(facts: WrapperFacts): string[] {
     `--import-map=${importMapUrl(facts.std, facts.commit)}`,
     ...permissionFlags(facts.programs, facts.kill, facts.agents),
     inRepository("main.ts"),
+    programsWord(facts.programs),
   ];
 }
 
