@@ -161,11 +161,17 @@ export interface PolicyError {
   readonly column?: number;
   readonly message: string;
   readonly hint: string;
+  /** Name of the denial that no policy can lift, or of the rule that needs a key; see `RULES`. */
+  readonly rule?: string;
 }
 
 /** A finding that does not make a policy invalid; shown by `chb check`. */
 export interface PolicyWarning {
   readonly path: string;
+  readonly line?: number;
+  readonly column?: number;
+  /** Stable short name, such as `agent-writable`. */
+  readonly rule?: string;
   readonly message: string;
 }
 
