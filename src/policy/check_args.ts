@@ -133,7 +133,10 @@ function checkString(
     );
   }
   if (!regexOf(spec).test(value)) {
-    return wrong(`"${printable(value, SHOWN)}" does not fit the type ${spec.type}`, rightValue(spec));
+    return wrong(
+      `"${printable(value, SHOWN)}" does not fit the type ${spec.type}`,
+      rightValue(spec),
+    );
   }
   if (spec.type === "path" && value.split("/").some((part) => utf8Length(part) > MAX_COMPONENT)) {
     return wrong(`A part of the path is longer than ${MAX_COMPONENT} bytes`, rightValue(spec));

@@ -215,7 +215,9 @@ function placeholdersAfterStart(
   slots: readonly Slot[],
   deny: (index: number, denial: Denial) => void,
 ): void {
-  const start = slots.findIndex((slot, index) => slot.texts.some((t) => starts(engine, t, slots, index)));
+  const start = slots.findIndex((slot, index) =>
+    slot.texts.some((t) => starts(engine, t, slots, index))
+  );
   if (start < 0) return;
   const word = slots[start]?.texts.find((t) => starts(engine, t, slots, start)) ?? "";
   slots.forEach((slot, index) => {

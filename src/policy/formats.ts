@@ -10,7 +10,8 @@
  */
 
 /** What no text of ours may contain, as the inside of a character class. */
-const HIDDEN_CLASS = "\\u0000-\\u001f\\u007f-\\u009f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069\\ufeff";
+const HIDDEN_CLASS =
+  "\\u0000-\\u001f\\u007f-\\u009f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069\\ufeff";
 
 /** Any number of visible characters. */
 const VISIBLE = `^[^${HIDDEN_CLASS}]*$`;

@@ -267,7 +267,9 @@ function parseLimits(
       `Write at most per_day, which is ${per_day}`,
     );
   }
-  const spend = per_request === undefined || per_day === undefined ? null : { per_request, per_day };
+  const spend = per_request === undefined || per_day === undefined
+    ? null
+    : { per_request, per_day };
   const rate = parseRates(raw.rate);
   const { concurrency, waiting, backlog, answers, request_bytes, depth, keys, string_bytes } = raw;
   const { output_bytes, max_age_s, approval_wait_s, grace_s, results_files, results_bytes } = raw;
@@ -319,7 +321,11 @@ function checkNotify(notify: readonly string[] | undefined, findings: Findings):
     const outcome = parseElement(text, ["event", "id"]);
     if (!outcome.ok) findings.error(at, outcome.message, outcome.hint);
     else if (outcome.element.kind === "placeholder" && outcome.element.prefix !== "") {
-      findings.error(at, "A placeholder behind an option", "Write {event} or {id} as a whole element");
+      findings.error(
+        at,
+        "A placeholder behind an option",
+        "Write {event} or {id} as a whole element",
+      );
     }
   });
 }

@@ -100,9 +100,10 @@ export function parseVerb(
       'Add "idempotent": true if that does no harm, else write "uncertain" or "lookup"',
     );
   }
-  const takesMaxSpend = argv?.elements.some((element) =>
-    element.kind === "placeholder" && element.name === "max_spend"
-  ) === true;
+  const takesMaxSpend =
+    argv?.elements.some((element) =>
+      element.kind === "placeholder" && element.name === "max_spend"
+    ) === true;
   if (takesMaxSpend && raw.cost !== undefined) {
     findings.error(
       below(path, "cost"),
@@ -597,7 +598,8 @@ function warnEngine(
         "unix:///run/user/UID/podman/podman.sock",
     );
   }
-  const composes = programIsOneOf(program, new Set(["docker-compose", "podman-compose"])) !== null ||
+  const composes =
+    programIsOneOf(program, new Set(["docker-compose", "podman-compose"])) !== null ||
     (programIsOneOf(program, new Set(["docker", "podman", "nerdctl"])) !== null &&
       any((text) => text === "compose"));
   const named = texts.some((options, index) =>

@@ -166,7 +166,7 @@ function syntaxError(
       ...place,
       message: "The text ends too early",
       hint: scan.open === null || open === null
-        ? "A policy is one object: { \"agents\": …, \"verbs\": … }"
+        ? 'A policy is one object: { "agents": …, "verbs": … }'
         : `Close the ${scan.open.what} that opens on line ${open.line}, column ${open.column}`,
     };
   }

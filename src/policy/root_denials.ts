@@ -14,7 +14,7 @@
  * @module
  */
 import { mountedPaths } from "./container_denials.ts";
-import { type Denial, deniedProgram, type DenialRule, isInside } from "./denials.ts";
+import { type Denial, type DenialRule, deniedProgram, isInside } from "./denials.ts";
 import { slotOf } from "./argv_template.ts";
 import { below } from "./json_path.ts";
 import type { ArgSpec, ArgvElement, Policy, PolicyError, VerbPolicy } from "./policy.ts";
