@@ -51,7 +51,6 @@ function equal(a: unknown, b: unknown, seen: Map<unknown, unknown>): boolean {
   if (a instanceof Date && b instanceof Date) return Object.is(a.getTime(), b.getTime());
   if (a instanceof RegExp && b instanceof RegExp) return String(a) === String(b);
   if (a instanceof URL && b instanceof URL) return a.href === b.href;
-  if (a instanceof Error && b instanceof Error && a.message !== b.message) return false;
   if (a instanceof Set && b instanceof Set) {
     if (a.size !== b.size) return false;
     return [...a].every((x) => b.has(x) || [...b].some((y) => equal(x, y, seen)));

@@ -8,7 +8,6 @@ import "@std/assert";
 import "@std/cli/parse-args";
 import "@std/fs/ensure-dir";
 import "@std/fs/exists";
-import "@std/fs/walk";
 import "@std/jsonc";
 import "@std/path/basename";
 import "@std/path/dirname";
