@@ -11,6 +11,7 @@ import { GENERIC_PROGRAMS, killPath } from "../src/permissions.ts";
 import { currentCommit } from "./commit.ts";
 import {
   decideStd,
+  inRepository,
   invocationDirectory,
   ownCache,
   RegistryError,
@@ -32,7 +33,7 @@ const EXIT = { usage: 64, refused: 77, config: 78 };
 const NO_CACHE = "/dev/null/deno";
 
 /** Ends this program with a message. */
-class Stop extends Error {
+export class Stop extends Error {
   readonly exitCode: number;
   constructor(exitCode: number, message: string) {
     super(message);
@@ -114,7 +115,11 @@ function exists(path: string): boolean {
 }
 
 /** What the wrapper of `root` should be made from; `before` saves asking what was asked before. */
-async function gatherFacts(root: string, before: WrapperFacts | undefined): Promise<WrapperFacts> {
+async function gatherFacts(
+  root: string,
+  main: string,
+  before: WrapperFacts | undefined,
+): Promise<WrapperFacts> {
   const files = policyFiles(root);
   const policies = digestOf(files);
   const cache = ownCache();
@@ -122,6 +127,7 @@ async function gatherFacts(root: string, before: WrapperFacts | undefined): Prom
     commit: currentCommit(),
     kill: killPath(exists),
     deno: Deno.execPath(),
+    main,
     cache: cache ?? NO_CACHE,
   };
   const forced = Deno.env.get("CHB_STD");
@@ -143,8 +149,14 @@ async function gatherFacts(root: string, before: WrapperFacts | undefined): Prom
   return { std, policies: "unreadable", ...generic, ...here };
 }
 
-/** Makes `bin/chb` what it should be. Replaced by rename: a process that runs it goes on. */
-async function updateWrapper(root: string): Promise<void> {
+/**
+ * Makes `bin/chb` what it should be. It is replaced by rename, so a process that runs it goes on.
+ *
+ * @param root real path of the root
+ * @param main absolute path of the program's entry point
+ * @throws {Stop} when `bin/chb` is no wrapper
+ */
+export async function updateWrapper(root: string, main: string): Promise<void> {
   const bin = join(root, "bin");
   const path = join(bin, "chb");
   const before = readText(path);
@@ -154,7 +166,8 @@ async function updateWrapper(root: string): Promise<void> {
       `${path} is an installed chb, not a wrapper: run it from ${root}, or remove it first`,
     );
   }
-  const facts = await gatherFacts(root, before === undefined ? undefined : wrapperFacts(before));
+  const known = before === undefined ? undefined : wrapperFacts(before);
+  const facts = await gatherFacts(root, main, known);
   const text = wrapperText(facts);
   if (before === text) return;
   if (!exists(bin)) {
@@ -168,7 +181,7 @@ async function updateWrapper(root: string): Promise<void> {
 }
 
 /** Runs the wrapper in its root, with our streams; resolves to its exit code. */
-async function runWrapper(root: string, command: readonly string[]): Promise<number> {
+export async function runWrapper(root: string, command: readonly string[]): Promise<number> {
   const child = new Deno.Command(join(root, "bin", "chb"), {
     args: [...command],
     cwd: root,
@@ -198,7 +211,7 @@ async function main(): Promise<number> {
     if (findings.length > 0) throw new Stop(EXIT.config, findings.join("\n"));
   }
   try {
-    await updateWrapper(root);
+    await updateWrapper(root, inRepository("main.ts"));
   } finally {
     removeTemporaryCache();
   }

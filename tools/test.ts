@@ -19,6 +19,7 @@ import {
   RegistryError,
   removeTemporaryCache,
   REPOSITORY,
+  type Std,
   stdFlags,
 } from "./launcher.ts";
 import { readCounts, readSkips, type Run, verdict } from "./test_report.ts";
@@ -89,12 +90,14 @@ function sanitizerFlags(): string[] {
 }
 
 /** Environment of the tests: ours, with their temporary files in `scratch`. */
-function testEnvironment(scratch: string): Record<string, string> {
+function testEnvironment(std: Std, scratch: string): Record<string, string> {
   const env: Record<string, string> = {
     ...Deno.env.toObject(),
     ...QUIET,
     ...cacheEnvironment(),
     TMPDIR: scratch,
+    // Decided once; the tools that tests run need not ask again.
+    CHB_STD: std,
   };
   // It belongs to the command that a human typed, not to the commands that tests run.
   delete env["INIT_CWD"];
@@ -102,7 +105,7 @@ function testEnvironment(scratch: string): Record<string, string> {
 }
 
 /** Runs `deno test`, with the tests' temporary files in `scratch`. */
-async function runTests(args: readonly string[], scratch: string): Promise<Run> {
+async function runTests(std: Std, args: readonly string[], scratch: string): Promise<Run> {
   const child = new Deno.Command(Deno.execPath(), {
     args: [
       "test",
@@ -113,7 +116,7 @@ async function runTests(args: readonly string[], scratch: string): Promise<Run> 
     ],
     cwd: REPOSITORY,
     clearEnv: true,
-    env: testEnvironment(scratch),
+    env: testEnvironment(std, scratch),
     stdin: "null",
     stdout: "piped",
   }).spawn();
@@ -133,7 +136,7 @@ async function main(): Promise<number> {
   const scratch = Deno.makeTempDirSync({ prefix: "chb-tests-" });
   Deno.chmodSync(scratch, 0o755);
   try {
-    const run = await runTests([
+    const run = await runTests(std, [
       ...stdFlags(std),
       ...filters.map((filter) => `--filter=${filter}`),
       ...(files.length > 0 ? files : suite),
