@@ -11,7 +11,7 @@ export const PROTOCOL = 1;
 /** A parsed JSON value; objects have no prototype. */
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 
-/** Bounds of a request text; policy may lower them (DESIGN 3). */
+/** Bounds of a request text; policy may lower them. */
 export interface JsonLimits {
   readonly depth: number;
   readonly keys: number;
