@@ -11,7 +11,6 @@ import { GENERIC_PROGRAMS, killPath } from "../src/permissions.ts";
 import { currentCommit } from "./commit.ts";
 import {
   decideStd,
-  inRepository,
   invocationDirectory,
   ownCache,
   RegistryError,
@@ -117,7 +116,6 @@ function exists(path: string): boolean {
 /** What the wrapper of `root` should be made from; `before` saves asking what was asked before. */
 async function gatherFacts(
   root: string,
-  main: string,
   before: WrapperFacts | undefined,
 ): Promise<WrapperFacts> {
   const files = policyFiles(root);
@@ -127,7 +125,6 @@ async function gatherFacts(
     commit: currentCommit(),
     kill: killPath(exists),
     deno: Deno.execPath(),
-    main,
     cache: cache ?? NO_CACHE,
   };
   const forced = Deno.env.get("CHB_STD");
@@ -153,10 +150,9 @@ async function gatherFacts(
  * Makes `bin/chb` what it should be. It is replaced by rename, so a process that runs it goes on.
  *
  * @param root real path of the root
- * @param main absolute path of the program's entry point
  * @throws {Stop} when `bin/chb` is no wrapper
  */
-export async function updateWrapper(root: string, main: string): Promise<void> {
+export async function updateWrapper(root: string): Promise<void> {
   const bin = join(root, "bin");
   const path = join(bin, "chb");
   const before = readText(path);
@@ -167,7 +163,7 @@ export async function updateWrapper(root: string, main: string): Promise<void> {
     );
   }
   const known = before === undefined ? undefined : wrapperFacts(before);
-  const facts = await gatherFacts(root, main, known);
+  const facts = await gatherFacts(root, known);
   const text = wrapperText(facts);
   if (before === text) return;
   if (!exists(bin)) {
@@ -211,7 +207,7 @@ async function main(): Promise<number> {
     if (findings.length > 0) throw new Stop(EXIT.config, findings.join("\n"));
   }
   try {
-    await updateWrapper(root, inRepository("main.ts"));
+    await updateWrapper(root);
   } finally {
     removeTemporaryCache();
   }

@@ -17,7 +17,7 @@
  */
 import { permissionFlags, programsWord } from "../src/permissions.ts";
 import { importMapUrl } from "./import_map.ts";
-import type { Std } from "./launcher.ts";
+import { inRepository, type Std } from "./launcher.ts";
 
 /** What a wrapper is made from. */
 export interface WrapperFacts {
@@ -31,8 +31,8 @@ export interface WrapperFacts {
   readonly kill: string;
   /** Absolute path of the Deno to run. */
   readonly deno: string;
-  /** Absolute path of the program's entry point. */
-  readonly main: string;
+  /** Absolute path of the program's entry point; that of this source tree when absent. */
+  readonly main?: string;
   /** Absolute directory of Deno's cache. */
   readonly cache: string;
 }
@@ -61,7 +61,7 @@ export function runFlags(facts: WrapperFacts): string[] {
     "--unstable-raw-imports",
     `--import-map=${importMapUrl(facts.std, facts.commit)}`,
     ...permissionFlags(facts.programs, facts.kill, facts.agents),
-    facts.main,
+    facts.main ?? inRepository("main.ts"),
     programsWord(facts.programs),
   ];
 }
