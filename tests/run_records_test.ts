@@ -100,7 +100,10 @@ function names(dir: string): string[] {
 // Orders
 
 Deno.test("parseOrder() gives back the order that was written", () => {
-  const full = order({ args: { n: 1, flag: true, text: "x" }, requires: [order().program] });
+  const full = order({
+    args: { n: 1, flag: true, text: "x" },
+    requires: [{ path: "base/x", sha256: "c".repeat(64) }],
+  });
   assertEquals(parseOrder(json(full), RUN), full);
   const { requires: _, ...without } = order();
   assertEquals(parseOrder(json(without), RUN), order());
@@ -123,7 +126,8 @@ const BAD_ORDERS: [string, Record<string, unknown>][] = [
     program: { path: "/usr/bin/true", dev: "1", size: 1, mtime_ms: 1 },
   }],
   ["a program with a negative size", { program: { ...order().program, size: -1 } }],
-  ["a required file that is no identity", { requires: [{}] }],
+  ["a required file without a digest", { requires: [{ path: "base/x" }] }],
+  ["a required file with a digest that is none", { requires: [{ path: "x", sha256: "c" }] }],
   ["required files that are no list", { requires: {} }],
   ["max_spend as text", { max_spend: "5" }],
   ["no time limit", { timeout_ms: 0 }],

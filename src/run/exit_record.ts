@@ -123,6 +123,18 @@ function discard(disk: ExitDisk, path: string): void {
   }
 }
 
+/** Creates a file of our own name; what an interrupted attempt left there goes first. */
+function create(disk: ExitDisk, path: string): ReturnType<ExitDisk["open"]> {
+  const options = { write: true, createNew: true, mode: 0o600 };
+  try {
+    return disk.open(path, options);
+  } catch (error) {
+    if (errorCode(error) !== "EEXIST") throw error;
+    disk.remove(path);
+    return disk.open(path, options);
+  }
+}
+
 /**
  * Stores the outcome of a run. Calls in order: create, write, fsync, rename; on any failure
  * remove, rename of `taken.json`.
@@ -137,9 +149,8 @@ export function writeExit(
 ): "record" | "name" | null {
   const tmp = `${dir}/${RUN_FILES.exitTmp}`;
   const bytes = new TextEncoder().encode(JSON.stringify(exit));
-  discard(disk, tmp);
   try {
-    const file = disk.open(tmp, { write: true, createNew: true, mode: 0o600 });
+    const file = create(disk, tmp);
     try {
       writeAll(file, bytes);
       file.syncSync();

@@ -16,6 +16,7 @@
  *
  * @module
  */
+import { createHash } from "node:crypto";
 import { statSync } from "node:fs";
 import { errorCode } from "../errors.ts";
 import type { FileIdentity } from "../policy/policy.ts";
@@ -94,8 +95,23 @@ export function lookProgram(path: string, name = path): FileLook {
   return look;
 }
 
-/** True when two identities name the same unchanged file. */
+/**
+ * SHA-256 of a file's content in lower-case hex.
+ *
+ * @throws the system error of a file that cannot be read
+ */
+export function hashFile(path: string): string {
+  using file = Deno.openSync(path, { read: true });
+  const hash = createHash("sha256");
+  const buffer = new Uint8Array(64 * 1024);
+  for (;;) {
+    const n = file.readSync(buffer);
+    if (n === null) return hash.digest("hex");
+    hash.update(buffer.subarray(0, n));
+  }
+}
+
+/** True when two identities are of the same unchanged file; what they call it does not count. */
 export function sameFile(a: FileIdentity, b: FileIdentity): boolean {
-  return a.path === b.path && a.dev === b.dev && a.ino === b.ino && a.size === b.size &&
-    a.mtime_ms === b.mtime_ms;
+  return a.dev === b.dev && a.ino === b.ino && a.size === b.size && a.mtime_ms === b.mtime_ms;
 }

@@ -23,6 +23,12 @@ export const RUN_FILES = Object.freeze({
   log: "shim.log",
 });
 
+/** A file of the trusted base: path as in the policy, SHA-256 of its content in hex. */
+export interface RequiredFile {
+  readonly path: string;
+  readonly sha256: string;
+}
+
 /** What a shim is told to run. Durations in milliseconds, sizes in bytes. */
 export interface Order {
   readonly chb: 1;
@@ -40,10 +46,10 @@ export interface Order {
   /** The program as it was when a human trusted it. */
   readonly program: FileIdentity;
   /**
-   * The verb's `requires` files as they were when a human trusted them, `path` as in the policy.
-   * Must name every one of them; may be left out only when the verb requires none.
+   * The verb's `requires` files with what they held when a human trusted them. Must name every
+   * one of them; may be left out only when the verb requires none.
    */
-  readonly requires?: readonly FileIdentity[];
+  readonly requires?: readonly RequiredFile[];
   readonly max_spend: number | null;
   readonly timeout_ms: number;
   readonly grace_ms: number;

@@ -10,7 +10,7 @@
 import { isId, isKey, isRun } from "../names.ts";
 import type { ArgValue, FileIdentity } from "../policy/policy.ts";
 import { PGID_MAX } from "./kill_group.ts";
-import type { Order } from "./order.ts";
+import type { Order, RequiredFile } from "./order.ts";
 
 /** Longest order text in bytes: arguments of a 64 KiB request, every character escaped. */
 export const ORDER_BYTES_MAX = 1024 * 1024;
@@ -67,6 +67,13 @@ function identity(value: unknown): FileIdentity | null {
   if (!isIntegerIn(size, 0, Number.MAX_SAFE_INTEGER)) return null;
   if (typeof mtime_ms !== "number" || !Number.isFinite(mtime_ms)) return null;
   return { path, dev, ino, size, mtime_ms };
+}
+
+function requiredFile(value: unknown): RequiredFile | null {
+  if (!isFields(value) || !hasExactly(value, ["path", "sha256"])) return null;
+  const { path, sha256 } = value;
+  if (typeof path !== "string" || path === "") return null;
+  return typeof sha256 === "string" && SHA256.test(sha256) ? { path, sha256 } : null;
 }
 
 function checkedArgs(value: unknown): Record<string, ArgValue> | null {
@@ -127,11 +134,11 @@ export function parseOrder(bytes: Uint8Array, run: string): Order | null {
   const args = checkedArgs(value.args);
   const program = identity(value.program);
   if (args === null || program === null) return null;
-  const requires: FileIdentity[] = [];
+  const requires: RequiredFile[] = [];
   if (Object.hasOwn(value, "requires")) {
     if (!Array.isArray(value.requires)) return null;
     for (const item of value.requires) {
-      const file = identity(item);
+      const file = requiredFile(item);
       if (file === null) return null;
       requires.push(file);
     }

@@ -35,7 +35,7 @@ import { isRun, printable } from "../names.ts";
 import { readBounded } from "./bounded_file.ts";
 import { EMPTY_STREAM, writeExit } from "./exit_record.ts";
 import { giveUpGrants } from "./give_up_grants.ts";
-import { signalGroup } from "./kill_group.ts";
+import { killArgv, killProgram, signalGroup } from "./kill_group.ts";
 import { LineReader } from "./line_reader.ts";
 import { lookBeforeStart } from "./look_before_start.ts";
 import { type Exit, type ExitKind, type Order, RUN_FILES } from "./order.ts";
@@ -43,7 +43,8 @@ import { ORDER_BYTES_MAX, parseOrder } from "./parse_order.ts";
 import { followCommand, sleep, spawnCommand } from "./run_command.ts";
 import { runDir } from "./run_dir.ts";
 import { ShimLog } from "./shim_log.ts";
-import { verifyOrder } from "./verify_order.ts";
+import { StreamSink } from "./stream_sink.ts";
+import { verifyOrder, warmPolicy } from "./verify_order.ts";
 
 /** Signals that a group member can send and that must not end the shim. */
 const IGNORED_SIGNALS: readonly Deno.Signal[] = [
@@ -242,6 +243,30 @@ async function runOrder(run: string): Promise<void> {
 }
 
 /**
+ * True when this process leads a group that the helper can signal: otherwise nothing that it
+ * starts could be ended. The helper is started as a command would be, so the first order finds
+ * that way trodden.
+ */
+async function leadsGroup(): Promise<boolean> {
+  try {
+    const child = spawnCommand({
+      program: killProgram(),
+      argv: killArgv("0", Deno.pid),
+      cwd: "/",
+      env: {},
+    });
+    const [status] = await Promise.all([
+      child.status,
+      new StreamSink("", 0).drain(child.stdout),
+      new StreamSink("", 0).drain(child.stderr),
+    ]);
+    return status.success;
+  } catch {
+    return false;
+  }
+}
+
+/**
  * Serves orders until standard input ends.
  *
  * Lines in: `<run>`. Lines out: `ready <pid>` once; then for each order `exit <run>` when its
@@ -262,11 +287,11 @@ export async function runShim(): Promise<number> {
     return EXIT.config;
   }
   ignoreSignals();
-  const group = await signalGroup("0", Deno.pid);
-  if (group !== "sent") {
-    say(group === "none" ? "fault not-a-group-leader" : "fault kill-helper");
+  if (!await leadsGroup()) {
+    say("fault group it does not lead a process group that the kill helper can signal");
     return EXIT.config;
   }
+  warmPolicy();
   say(`ready ${Deno.pid}`);
   const reader = new LineReader();
   const buffer = new Uint8Array(4096);

@@ -17,10 +17,10 @@
 import { createHash } from "node:crypto";
 import { checkArgs } from "../policy/check_args.ts";
 import { parsePolicy } from "../policy/parse_policy.ts";
-import type { Policy, ResolvedCommand, VerbPolicy } from "../policy/policy.ts";
+import type { FileIdentity, Policy, ResolvedCommand, VerbPolicy } from "../policy/policy.ts";
 import { commandDigest, resolveCommand } from "../policy/resolve_command.ts";
 import { readBounded } from "./bounded_file.ts";
-import { lookFile, lookProgram, sameFile } from "./file_identity.ts";
+import { hashFile, lookFile, lookProgram, sameFile } from "./file_identity.ts";
 import type { Order } from "./order.ts";
 import { POLICIES, resolveContext } from "./run_dir.ts";
 
@@ -59,14 +59,47 @@ function loadPolicy(digest: string): Policy | null {
   return parsed.policy;
 }
 
-/** The required files of a verb must all be named by the order and be as they were trusted. */
-function baseDiffers(order: Order, verb: VerbPolicy): boolean {
-  const trusted = new Map((order.requires ?? []).map((file) => [file.path, file]));
-  return verb.requires.some((path) => {
+/** The content of required files by what the file was, so that an unchanged one is read once. */
+const hashes = new Map<string, { identity: FileIdentity; sha256: string }>();
+
+/**
+ * Loads the policy that the next order most likely names, the one stored last, so that a shim's
+ * first order does not wait for it. Never throws: an order whose policy is missing says so itself.
+ */
+export function warmPolicy(): void {
+  try {
+    let newest = { name: "", mtime: -Infinity };
+    for (const entry of Deno.readDirSync(POLICIES)) {
+      const mtime = Deno.statSync(`${POLICIES}/${entry.name}`).mtime?.getTime() ?? 0;
+      if (mtime > newest.mtime) newest = { name: entry.name, mtime };
+    }
+    const match = /^([0-9a-f]{64})\.jsonc$/.exec(newest.name);
+    if (match?.[1] !== undefined) loadPolicy(match[1]);
+  } catch {
+    // There is none yet, or it cannot be read now.
+  }
+}
+
+/** SHA-256 of a required file, or null when it is no regular file. */
+function contentOf(path: string): string | null {
+  const look = lookFile(path);
+  if (!look.ok) return null;
+  const known = hashes.get(path);
+  if (known !== undefined && sameFile(known.identity, look.identity)) return known.sha256;
+  const sha256 = hashFile(path);
+  hashes.set(path, { identity: look.identity, sha256 });
+  return sha256;
+}
+
+/** Why the required files of a verb are not the trusted ones, or null. */
+function baseDiffers(order: Order, verb: VerbPolicy): string | null {
+  const trusted = new Map((order.requires ?? []).map((file) => [file.path, file.sha256]));
+  for (const path of verb.requires) {
     const wanted = trusted.get(path);
-    const look = lookFile(path);
-    return wanted === undefined || !look.ok || !sameFile(look.identity, wanted);
-  });
+    if (wanted === undefined) return "required-file-not-in-order";
+    if (contentOf(path) !== wanted) return "required-file-differs";
+  }
+  return null;
 }
 
 /**
@@ -95,7 +128,8 @@ export function verifyOrder(order: Order, pid: number, root: string): Verified {
     const look = lookProgram(command.program);
     if (!look.ok) return no(`program-${look.why}`);
     if (!sameFile(look.identity, order.program)) return no("program-differs");
-    if (baseDiffers(order, verb)) return no("required-file-differs");
+    const base = baseDiffers(order, verb);
+    if (base !== null) return no(base);
     return { ok: true, command, reuse: order.reuse && verb.class === "observe" };
   } catch {
     return no("cannot-verify");
