@@ -13,6 +13,7 @@
  * @module
  */
 import { createHash } from "node:crypto";
+import { isId, printable } from "../names.ts";
 import { BUILTIN_VERBS, deniedVerb, RULES } from "./denials.ts";
 import { parseElement } from "./argv_template.ts";
 import { deepFreeze, FrozenMap } from "./frozen.ts";
@@ -190,6 +191,7 @@ function parseAgent(
   findings: Findings,
 ): AgentPolicy | undefined {
   const before = findings.errors.length;
+  const known = verbNames.filter(isId);
   raw.verbs?.forEach((verb, index) => {
     if (verbNames.includes(verb)) return;
     const at = below(below(path, "verbs"), index);
@@ -198,9 +200,9 @@ function parseAgent(
     } else {
       findings.error(
         at,
-        `There is no verb "${verb}"`,
-        didYouMean(verb, verbNames) +
-          (verbNames.length === 0 ? "Define it in verbs" : `Verbs: ${verbNames.join(", ")}`),
+        `There is no verb "${printable(verb)}"`,
+        didYouMean(verb, known) +
+          (known.length === 0 ? "Define it in verbs" : `Verbs: ${known.join(", ")}`),
       );
     }
   });

@@ -173,7 +173,7 @@ function syntaxError(
   return {
     path: "",
     ...place,
-    message: `Unexpected ${printable(JSON.stringify(found))} here`,
+    message: found === '"' ? "Unexpected text here" : `Unexpected "${printable(found)}" here`,
     hint: syntaxHint(found),
   };
 }
