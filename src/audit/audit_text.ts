@@ -121,7 +121,7 @@ export class AuditText {
       return level;
     } catch (error) {
       this.#end = null;
-      const code = error instanceof LedgerError ? error.kind : errorCode(error);
+      const code = error instanceof LedgerError ? error.kind : systemError(error);
       if (code === undefined) throw error;
       this.#fault = code;
       return false;
@@ -234,6 +234,13 @@ export class AuditText {
       closeSync(fd);
     }
   }
+}
+
+/** A word for an error of the system, or undefined for one of ours. Some carry no code. */
+function systemError(error: unknown): string | undefined {
+  const code = errorCode(error);
+  if (code !== undefined || !(error instanceof Error)) return code;
+  return /\((os error [0-9]+)\)$/.exec(error.message)?.[1];
 }
 
 /** Throws unless the ledger has the record that the text ends with. */

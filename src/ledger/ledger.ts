@@ -315,6 +315,8 @@ export class Ledger {
   close(): boolean {
     let marked = true;
     if (this.#db.mode === "writer" && this.#db.isOpen) {
+      // SQLite removes the log by name when it closes, and the name may be another ledger's by now.
+      if (!this.intact()) return false;
       try {
         if (this.#tx !== null) throw new Error("Cannot close ledger: a transaction is open");
         this.#db.run("UPDATE meta SET v = '1' WHERE k = 'ledger.clean'");

@@ -1,0 +1,116 @@
+/** What a question costs must not depend on how much is stored. */
+import { assert, assertEquals } from "@std/assert";
+import { DatabaseSync } from "node:sqlite";
+import type { Ledger } from "../src/ledger/ledger.ts";
+import { Driver, newRow, TempState } from "./ledger_fixture.ts";
+
+/** Everything that a request may cause, once. */
+function exercise(ledger: Ledger, reader: Ledger): void {
+  const rid = ledger.transaction((tx) => {
+    const made = tx.insertRow(newRow("r1"));
+    tx.append({ event: "accepted", agent: "main", id: "r1", claim: "c1" });
+    tx.bindId("main", "r2", made);
+    tx.markPublished([made]);
+    return made;
+  });
+  ledger.transaction((tx) => {
+    tx.markPublished([rid]);
+    tx.updateRow(rid, { state: "running", started_ms: 1 });
+    tx.updateRow(rid, { result: newRow("r1").result });
+    tx.saveAnswer({ claim: "c2", agent: "main", target: null, document: "{}" });
+    tx.dropAnswer("c2");
+    tx.setMeta("k", "v");
+    tx.release(rid);
+    tx.setTrust({
+      policy: "p",
+      at_ms: 1,
+      by: "me",
+      programs: [],
+      requires: [],
+      bin_sha256: null,
+    });
+  });
+  for (const one of [ledger, reader]) {
+    one.rowById("main", "r1");
+    one.rowByKey("main", "r1");
+    one.row(rid);
+    one.idsOf(rid);
+    one.unfinished();
+    one.unpublished(10);
+    one.recent("main", 10);
+    for (const claim of ["claim-of-main-r1", "c1", "c2", "c3"]) one.claimSeen(claim);
+    one.answers();
+    one.countStarted("main", "observe", 0);
+    one.oldestStarted("main", "observe", 0);
+    one.countWaiting("main");
+    one.head();
+    one.records(1, 10);
+    one.meta("k");
+    one.currentTrust();
+  }
+}
+
+Deno.test("no statement of the ledger scans a table, the list of open answers aside", () => {
+  using state = new TempState();
+  const statements = new Set<string>();
+  {
+    using driver = new Driver();
+    exercise(state.writer(), state.reader());
+    for (const sql of driver.sql) {
+      if (/^(SELECT|UPDATE|DELETE|INSERT)/.test(sql)) statements.add(sql);
+    }
+  }
+  assert(statements.size > 25, `only ${statements.size} statements were seen`);
+  const db = new DatabaseSync(state.path, { readOnly: true });
+  try {
+    const scans = new Map<string, string>();
+    for (const sql of statements) {
+      for (const step of db.prepare(`EXPLAIN QUERY PLAN ${sql}`).all()) {
+        const detail = String(step["detail"]);
+        if (detail.startsWith("SCAN")) scans.set(sql, detail);
+      }
+    }
+    // Both when a ledger is made or opened: a handful of entries of SQLite's own, and of ours.
+    const found = [...scans].filter(([sql]) =>
+      !sql.includes("FROM sqlite_schema") && !sql.includes("'ledger.generation', '0'")
+    );
+    assertEquals(found, [[
+      "SELECT claim, agent, target, document FROM answers ORDER BY n",
+      "SCAN answers",
+    ]]);
+  } finally {
+    db.close();
+  }
+});
+
+// Time is a poor witness, so the margin is wide; a scan would be a hundred times slower.
+Deno.test("a question takes the same time among 200 rows and among 10,000, within a wide margin", () => {
+  const median = (rows: number): number => {
+    using state = new TempState();
+    const ledger = state.writer();
+    ledger.transaction((tx) => {
+      for (let n = 0; n < rows; n++) {
+        const rid = tx.insertRow(
+          newRow(`r${n}`, { state: "done", started_ms: n, received_ms: n }),
+        );
+        tx.updateRow(rid, { pub: 1 });
+      }
+    });
+    const times: number[] = [];
+    for (let n = 0; n < 60; n++) {
+      const begin = performance.now();
+      ledger.rowById("main", `r${n}`);
+      ledger.rowByKey("main", `r${n}x`);
+      ledger.claimSeen(`claim-${n}`);
+      ledger.unpublished(10);
+      ledger.unfinished();
+      ledger.countStarted("main", "observe", rows - 5);
+      ledger.recent("main", 5);
+      times.push(performance.now() - begin);
+    }
+    return times.sort((a, b) => a - b)[30] ?? 0;
+  };
+  const small = median(200);
+  const large = median(10_000);
+  assert(large < 8 * small + 1, `${small} ms among 200 rows, ${large} ms among 10,000`);
+});
