@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { BUILD } from "../build.ts";
+import { BUILD } from "#build";
 import { PROTOCOL } from "../request/request.ts";
 import { catalogue } from "./catalogue.ts";
 import type { Core } from "./core.ts";

@@ -117,7 +117,12 @@ export class Publisher {
       if (answer.target !== null) {
         const slash = answer.target.indexOf("/");
         const room = answer.target.slice(0, slash) === "refused" ? "refused" : "results";
-        publish(answer.agent, room, answer.target.slice(slash + 1), encoder.encode(answer.document));
+        publish(
+          answer.agent,
+          room,
+          answer.target.slice(slash + 1),
+          encoder.encode(answer.document),
+        );
       }
       this.#retryAnswers.delete(answer.claim);
       this.#dropped.push(answer.claim);

@@ -11,7 +11,8 @@
  */
 import { errorCode } from "../errors.ts";
 import { isRun } from "../names.ts";
-import { removeRun, runPath } from "../run/order_file.ts";
+import { removeRun } from "../run/order_file.ts";
+import { runDir } from "../run/run_dir.ts";
 import { leftoverClaims } from "../spool/claim.ts";
 import { sweepStaging } from "../spool/publish.ts";
 import type { Core } from "./core.ts";
@@ -56,7 +57,7 @@ function sweepRuns(core: Core): void {
     for (const entry of Deno.readDirSync("state/runs")) {
       if (!entry.isDirectory || !isRun(entry.name) || core.runs.active.has(entry.name)) continue;
       try {
-        const { mtime } = Deno.statSync(runPath(entry.name));
+        const { mtime } = Deno.statSync(runDir(entry.name));
         if (mtime !== null && now - mtime.getTime() < KEEP_RUN_MS) continue;
         removeRun(entry.name);
       } catch (error) {

@@ -17,8 +17,9 @@ import { randomHex } from "../names.ts";
 import type { CheckedArgs, Policy, VerbPolicy } from "../policy/policy.ts";
 import { commandDigest, resolveCommand } from "../policy/resolve_command.ts";
 import { coded, isoTime, type OutputView, type Result } from "../result.ts";
-import type { Exit, Order, StreamEnd } from "../run/order.ts";
-import { prepareRun, removeRun, runPath } from "../run/order_file.ts";
+import { type Exit, type Order, RUN_FILES, type StreamEnd } from "../run/order.ts";
+import { prepareRun, removeRun } from "../run/order_file.ts";
+import { resolveContext, runDir } from "../run/run_dir.ts";
 import { OutputMirror } from "../run/output_view.ts";
 import type { Shim, ShimPool } from "../run/pool.ts";
 import { openOutput, type OutputFile } from "../spool/publish.ts";
@@ -73,27 +74,19 @@ export interface ActiveRun {
 
 /** One stream of a run on its way into `results/`. */
 class Mirror {
-  readonly #agent: string;
-  readonly #name: string;
   readonly #mirror: OutputMirror;
   #file: OutputFile | null = null;
-  #lost = false;
 
   constructor(agent: string, id: string, run: string, stream: "stdout" | "stderr") {
-    this.#agent = agent;
-    this.#name = `${id}.${stream}`;
-    this.#mirror = new OutputMirror(run, stream, (bytes) => this.#append(bytes));
-  }
-
-  #append(bytes: Uint8Array): void {
-    if (this.#lost) return;
-    try {
-      this.#file ??= openOutput(this.#agent, this.#name);
-      this.#file.append(bytes);
-    } catch {
-      // No space, or a squatter that cannot be moved: the result says that the file is not whole.
-      this.#lost = true;
-    }
+    const name = `${id}.${stream}`;
+    this.#mirror = new OutputMirror({
+      path: `${runDir(run)}/${RUN_FILES[stream]}`,
+      file: name,
+      append: (bytes) => {
+        this.#file ??= openOutput(agent, name);
+        this.#file.append(bytes);
+      },
+    });
   }
 
   pump(): void {
@@ -101,11 +94,11 @@ class Mirror {
   }
 
   finish(end: StreamEnd): OutputView {
-    const view = this.#mirror.finish(end);
-    this.#file?.close();
-    const name = this.#file === null ? null : this.#name;
-    this.#file = null;
-    return { ...view, file: name, complete: view.complete && !this.#lost };
+    try {
+      return this.#mirror.finish(end);
+    } finally {
+      this.abandon();
+    }
   }
 
   abandon(): void {
@@ -141,17 +134,18 @@ export class Runs {
   prepare(facts: StartFacts, policy: Policy): Prepared | null {
     const program = this.#trust.program(facts.verb.program);
     if (program === null) return null;
-    const shim = this.#pool.take();
+    const reuse = facts.verb.class === "observe";
+    const shim = this.#pool.take(reuse);
     if (shim === null) return null;
     const run = randomHex(16);
     try {
-      const command = resolveCommand(facts.verb, facts.args, {
+      const context = resolveContext({
+        run,
         id: facts.id,
         idempotency_key: facts.key,
-        root: this.#root,
         max_spend: facts.max_spend,
-        run_dir: `${this.#root}/${runPath(run)}`,
-      });
+      }, this.#root);
+      const command = resolveCommand(facts.verb, facts.args, context);
       const order: Order = {
         chb: 1,
         run,
@@ -169,7 +163,7 @@ export class Runs {
         grace_ms: Math.round(policy.limits.grace_s * 1000),
         output_cap: policy.limits.output_bytes,
         pgid: shim.pid,
-        reuse: facts.verb.class === "observe",
+        reuse,
       };
       prepareRun(order);
       return { run, order, shim };
@@ -252,7 +246,9 @@ export class Runs {
   }
 
   /** Forgets a run whose slot and lock are free; raw output is kept for an hour. */
-  forget(active: ActiveRun, keepRaw: boolean): void {
+  forget(active: ActiveRun): void {
+    const { output } = active;
+    const keepRaw = output === null || output.stdout.bytes + output.stderr.bytes > 0;
     this.#active.delete(active.run);
     active.mirrors.stdout.abandon();
     active.mirrors.stderr.abandon();

@@ -7,7 +7,7 @@
  *
  * @module
  */
-import { BUILD } from "../build.ts";
+import { BUILD } from "#build";
 import { isoTime } from "../result.ts";
 import type { Core } from "./core.ts";
 

@@ -23,18 +23,12 @@ import { checkArgs } from "../policy/check_args.ts";
 import type { CheckedArgs, Policy, VerbPolicy } from "../policy/policy.ts";
 import { coded, isoTime, refusalResult, type Result } from "../result.ts";
 import { readExit } from "../run/exit_record.ts";
-import type { Exit } from "../run/order.ts";
-import {
-  groupAlive,
-  isVoid,
-  killGroup,
-  markCancel,
-  readTaken,
-  runLocked,
-  runPath,
-  voidOrder,
-} from "../run/order_file.ts";
-import type { Shim } from "../run/pool.ts";
+import { groupAlive, killGroup } from "../run/kill_group.ts";
+import { type Exit, RUN_FILES } from "../run/order.ts";
+import { markCancel, readTaken, runLocked, voidOrder } from "../run/order_file.ts";
+import type { Shim, ShimLine } from "../run/pool.ts";
+import { runDir } from "../run/run_dir.ts";
+import { look } from "../spool/look.ts";
 import type { Core } from "./core.ts";
 import { pendingResult, runningResult } from "./intake.ts";
 import { type ActiveRun, base, exitReason, finishedResult, type Prepared } from "./runs.ts";
@@ -44,7 +38,12 @@ const BACKSTOP_MS = 10_000;
 
 type End =
   | { readonly kind: "exit"; readonly active: ActiveRun; readonly row: Row; readonly exit: Exit }
-  | { readonly kind: "again"; readonly active: ActiveRun; readonly row: Row; readonly attempt: number }
+  | {
+    readonly kind: "again";
+    readonly active: ActiveRun;
+    readonly row: Row;
+    readonly attempt: number;
+  }
   | {
     readonly kind: "uncertain";
     readonly active: ActiveRun;
@@ -74,10 +73,19 @@ export class Work {
     return this.#fault;
   }
 
-  /** A shim said `exit <run>` or `gone <run>`. */
+  /** A run may have ended: judge it in the next turn. */
   ended(run: string): void {
     this.#ended.add(run);
     this.#wake();
+  }
+
+  /** A shim of this daemon's own tells about its run. */
+  shimSaid(_shim: Shim, line: ShimLine): void {
+    const active = this.#core.runs.active.get(line.run);
+    if (active === undefined) return;
+    // A shim that is free again, or that took nothing, has let go of the lock.
+    if (line.reusable) active.shim = null;
+    this.ended(line.run);
   }
 
   /** A shim of this daemon's own has died or left. */
@@ -153,15 +161,14 @@ export class Work {
       this.#freed(active);
       return null;
     }
-    const exit = readExit(runPath(active.run), active.run);
+    const exit = readExit(runDir(active.run), active.run);
     if (exit !== null) return { kind: "exit", active, row, exit };
-    if (active.shim !== null) return null;
-    if (runLocked(active.run)) return null;
-    if (voidOrder(active.run) || isVoid(active.run)) {
+    if (active.shim !== null || runLocked(active.run)) return null;
+    if (voidOrder(active.run) || look(`${runDir(active.run)}/${RUN_FILES.void}`) !== null) {
       return { kind: "again", active, row, attempt: row.attempt };
     }
     // The exit record may have been written between the two looks.
-    const late = readExit(runPath(active.run), active.run);
+    const late = readExit(runDir(active.run), active.run);
     if (late !== null) return { kind: "exit", active, row, exit: late };
     const taken = readTaken(active.run);
     if (this.#forced.has(active.run) && taken !== null) {
@@ -183,7 +190,7 @@ export class Work {
       const again = this.#core.ledger.row(row.rid);
       if (again === null || again.state !== "running" || again.run !== active.run) return;
       if (runLocked(active.run)) return;
-      const exit = readExit(runPath(active.run), active.run);
+      const exit = readExit(runDir(active.run), active.run);
       const end: End = exit !== null
         ? { kind: "exit", active, row: again, exit }
         : alive
@@ -208,7 +215,7 @@ export class Work {
 
   #freed(active: ActiveRun): void {
     this.#core.slots.free(active.rid);
-    this.#core.runs.forget(active, true);
+    this.#core.runs.forget(active);
   }
 
   #commit(ends: readonly End[]): boolean {
@@ -288,17 +295,10 @@ export class Work {
     after.push(() => {
       active.finished = true;
       this.#publish(row.rid, released);
-      const raw = exit.stdout.bytes + exit.stderr.bytes > 0;
-      const { shim } = active;
-      if (shim === null) {
-        if (runLocked(active.run)) return;
-        core.slots.free(active.rid);
-        core.runs.forget(active, raw);
-      } else if (core.pool.release(shim)) {
-        core.slots.free(active.rid);
-        core.runs.forget(active, raw);
-      }
-      // Otherwise the shim ends with its group; slot and lock are free when it is gone.
+      // A shim that ends with its group holds slot and lock until it is gone.
+      if (active.shim !== null || runLocked(active.run)) return;
+      core.slots.free(active.rid);
+      core.runs.forget(active);
     });
   }
 
@@ -328,7 +328,7 @@ export class Work {
     });
     after.push(() => {
       core.slots.free(row.rid);
-      core.runs.forget(active, false);
+      core.runs.forget(active);
       core.slots.wait({
         rid: row.rid,
         agent: row.agent,
@@ -372,7 +372,7 @@ export class Work {
       this.#publish(row.rid);
       if (end.pgid === null) {
         this.#core.slots.free(row.rid);
-        this.#core.runs.forget(active, true);
+        this.#core.runs.forget(active);
       }
     });
   }
@@ -399,9 +399,7 @@ export class Work {
         continue;
       }
       const fit = policy === null ? null : fits(policy, row);
-      const refusal = fit === null
-        ? gone(row)
-        : recheck(row.agent, fit.verb, this.#deps);
+      const refusal = fit === null ? gone(row) : recheck(row.agent, fit.verb, this.#deps);
       if (refusal !== null || fit === null || policy === null) {
         this.#turnDown(tx, row, refusal ?? gone(row), batch);
         continue;

@@ -116,6 +116,12 @@ export interface ShimRootOptions {
   readonly env?: Readonly<Record<string, string>>;
   /** Agents whose kill switch a shim is granted to see. */
   readonly seenAgents?: readonly string[];
+  /** Files below `base/` that are no programs. */
+  readonly files?: Readonly<Record<string, string>>;
+  /** Verbs by agent, instead of one agent that has all. */
+  readonly agents?: Readonly<Record<string, readonly string[]>>;
+  /** The program that `bin/chb` runs, below the repository. */
+  readonly main?: string;
   /** Changes to the text of `bin/chb`. */
   readonly wrapper?: (text: string) => string;
 }
@@ -148,8 +154,14 @@ export class ShimRoot implements AsyncDisposable {
     for (const [name, more] of Object.entries(options.verbs ?? {})) {
       verbs[name] = { ...verbs[name], ...more };
     }
+    for (const [name, text] of Object.entries(options.files ?? {})) {
+      Deno.writeTextFileSync(join(root, "base", name), text);
+    }
+    const agents = options.agents ?? { main: Object.keys(verbs) };
     const document = {
-      agents: { main: { verbs: Object.keys(verbs), scope: "mutating" } },
+      agents: Object.fromEntries(
+        Object.entries(agents).map(([name, list]) => [name, { verbs: list, scope: "mutating" }]),
+      ),
       verbs: Object.fromEntries(
         Object.entries(verbs).map(([name, more]) => [name, {
           description: "A verb of a test.",
@@ -175,7 +187,10 @@ export class ShimRoot implements AsyncDisposable {
       kill: killPath(exists),
       deno: Deno.execPath(),
       cache: cacheDirectory(),
-    }).replaceAll(inRepository("main.ts"), inRepository("tests/helpers/shim_main.ts"));
+    }).replaceAll(
+      inRepository("main.ts"),
+      inRepository(options.main ?? "tests/helpers/shim_main.ts"),
+    );
     const wrapper = options.wrapper?.(text) ?? text;
     Deno.writeTextFileSync(join(root, "bin/chb"), wrapper, { mode: 0o755 });
     return new ShimRoot(root, parsed.policy);
@@ -230,7 +245,9 @@ export class ShimRoot implements AsyncDisposable {
     const facts = { run: randomHex(16), id: "r1", idempotency_key: "r1", max_spend: null };
     const command = resolveCommand(verb, checked.args, resolveContext(facts, this.root));
     const look = lookProgram(command.program);
-    const program = look.ok ? look.identity : { path: "x", dev: "0", ino: "0", size: 0, mtime_ms: 0 };
+    const program = look.ok
+      ? look.identity
+      : { path: "x", dev: "0", ino: "0", size: 0, mtime_ms: 0 };
     return {
       chb: 1,
       ...facts,

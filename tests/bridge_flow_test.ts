@@ -1,0 +1,282 @@
+import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
+import { join } from "@std/path/join";
+import { sleep, TestBridge, there, until, verb } from "./helpers/bridge.ts";
+
+/** A script that notes each of its runs, so that runs can be counted. */
+function counter(text: string): { scripts: Record<string, string>; runs: (b: TestBridge) => number } {
+  return {
+    scripts: { "count.sh": `#!/bin/sh\necho ran >> "$CHB_TEST_COUNT"\n${text}\n` },
+    runs: (b) => {
+      const path = b.path("work/count");
+      return there(path) ? Deno.readTextFileSync(path).trim().split("\n").length : 0;
+    },
+  };
+}
+
+/** A verb of the counting script. The count lies in a directory that only the host has. */
+async function counting(
+  text: string,
+  more: Record<string, unknown> = {},
+): Promise<{ bridge: TestBridge; runs: () => number }> {
+  const { scripts, runs } = counter(text);
+  const bridge = await TestBridge.make({
+    verbs: { count: verb(["base/count.sh"], { class: "mutating", ...more }) },
+    scripts,
+    trust: false,
+  });
+  const policy = JSON.parse(Deno.readTextFileSync(bridge.path("bridge.jsonc")));
+  policy.env = { CHB_TEST_COUNT: bridge.path("work/count"), PATH: "/usr/bin:/bin" };
+  Deno.writeTextFileSync(bridge.path("bridge.jsonc"), JSON.stringify(policy));
+  const { code, err } = await bridge.chb("trust", "--yes");
+  assertEquals(code, 0, err);
+  await bridge.serve();
+  return { bridge, runs: () => runs(bridge) };
+}
+
+Deno.test("a request written directly is answered and leaves the queue", async () => {
+  await using bridge = await TestBridge.start({
+    verbs: { hello: verb(["/usr/bin/printf", "hello\\n"]) },
+  });
+  Deno.writeTextFileSync(bridge.queue("ps.json"), '{"verb":"hello"}\n');
+  const result = await bridge.final("ps");
+  assertEquals(
+    [result.state, result.outcome, result.code, result.reason, result.exit_code, result.next],
+    ["done", "succeeded", 0, "ok", 0, "nothing"],
+  );
+  assertEquals(result.stdout?.head, "hello\n");
+  assertEquals(result.stdout?.bytes, 6);
+  assertEquals(result.stdout?.file, "ps.stdout");
+  assertEquals(Deno.readTextFileSync(bridge.path("spool/main/results/ps.stdout")), "hello\n");
+  assertEquals(bridge.queued(), []);
+  assertEquals([...Deno.readDirSync(bridge.path("work/main/claims"))], []);
+});
+
+Deno.test("a request written by jq through a redirection is answered", async () => {
+  await using bridge = await TestBridge.start();
+  const jq = await new Deno.Command("sh", {
+    args: ["-c", `jq -n '{verb:"true"}' > "$1"`, "sh", bridge.queue("jq.json")],
+  }).output();
+  assert(jq.success, "jq is needed");
+  assertEquals((await bridge.final("jq")).outcome, "succeeded");
+});
+
+Deno.test("a writer of one byte every 20 ms for a second is waited for", async () => {
+  await using bridge = await TestBridge.start();
+  const text = '{"verb":"true","note":"' + "x".repeat(27) + '"}';
+  const file = Deno.openSync(bridge.queue("slow.json"), { write: true, createNew: true });
+  for (const byte of new TextEncoder().encode(text)) {
+    file.writeSync(new Uint8Array([byte]));
+    await sleep(20);
+  }
+  file.close();
+  const result = await bridge.final("slow");
+  assertEquals([result.outcome, result.reason], ["succeeded", "ok"]);
+});
+
+Deno.test("a request that ends too early is malformed and told to use a rename", async () => {
+  await using bridge = await TestBridge.start();
+  Deno.writeTextFileSync(bridge.queue("cut.json"), '{"verb":"tr');
+  const result = await bridge.final("cut");
+  assertEquals([result.code, result.stage], [64, "parse"]);
+  assertStringIncludes(result.hint ?? "", "rename");
+});
+
+Deno.test("the result of a failing command has both codes", async () => {
+  await using bridge = await TestBridge.start({
+    verbs: { fail: verb(["base/fail.sh"]) },
+    scripts: { "fail.sh": "#!/bin/sh\necho no >&2\nexit 78\n" },
+  });
+  const result = await bridge.ask("f1", { verb: "fail" });
+  assertEquals(
+    [result.outcome, result.code, result.reason, result.exit_code, result.signal],
+    ["failed", 1, "command-failed", 78, null],
+  );
+  assertEquals(result.stderr?.head, "no\n");
+  assertEquals(result.next, "resend-new-key");
+});
+
+Deno.test("the same request again is a replay and runs nothing", async () => {
+  const { bridge, runs } = await counting("echo done");
+  await using _ = bridge;
+  const first = await bridge.ask("r1", { verb: "count" });
+  assertEquals([first.outcome, runs()], ["succeeded", 1]);
+  bridge.submit("r1", { verb: "count" });
+  const again = await until("a replay", () => {
+    const r = bridge.result("r1");
+    return (r?.replays ?? 0) > 0 ? r : null;
+  });
+  assertEquals([again.outcome, again.stdout?.head, again.replays], ["succeeded", "done\n", 1]);
+  assertStringIncludes(again.hint ?? "", "stored result");
+  assert(again.replayed_at !== undefined);
+  // The same key under another id joins the row.
+  bridge.submit("r2", { verb: "count", idempotency_key: "r1" });
+  const joined = await bridge.final("r2");
+  assertEquals([joined.replay_of, joined.outcome, runs()], ["r1", "succeeded", 1]);
+});
+
+Deno.test("Q2 a bound id or key with another request is a conflict and keeps its result", async () => {
+  const { bridge, runs } = await counting('echo "$1"', {
+    argv: ["base/count.sh", "{n}"],
+    args: { n: { type: "integer", min: 1, max: 9 } },
+  });
+  await using _ = bridge;
+  await bridge.ask("a", { verb: "count", args: { n: 1 } });
+  bridge.submit("a", { verb: "count", args: { n: 2 } });
+  const refused = await bridge.final("a.refused");
+  assertEquals([refused.code, refused.reason, refused.stage], [86, "key-conflict", "replay"]);
+  assertEquals(bridge.result("a")?.stdout?.head, "1\n");
+  const byKey = await bridge.ask("b", { verb: "count", args: { n: 2 }, idempotency_key: "a" });
+  assertEquals([byKey.code, byKey.reason], [86, "key-conflict"]);
+  // The refusal bound nothing: the id is free.
+  const free = await bridge.ask("b", { verb: "count", args: { n: 3 } });
+  await until("b's own result", () => bridge.result("b")?.outcome === "succeeded");
+  assertEquals(free.id, "b");
+  assertEquals(runs(), 2);
+});
+
+Deno.test("a refusal binds nothing: the same name may come again and its result is replaced", async () => {
+  await using bridge = await TestBridge.start();
+  const wrong = await bridge.ask("x", { verb: "treu" });
+  assertEquals([wrong.code, wrong.stage], [78, "allow"]);
+  assertStringIncludes(wrong.hint ?? "", '"true"');
+  bridge.submit("x", { verb: "true" });
+  await until("the second result", () => bridge.result("x")?.outcome === "succeeded");
+});
+
+Deno.test("a raised kill switch answers everything and starts nothing", async () => {
+  const { bridge, runs } = await counting("true");
+  await using _ = bridge;
+  Deno.writeTextFileSync(bridge.path("state/KILL.main"), "");
+  const killed = await bridge.ask("k", { verb: "count" });
+  assertEquals([killed.code, killed.stage, killed.next], [80, "kill", "ask-human"]);
+  // Poison is still drained, with its own answer.
+  Deno.symlinkSync("/etc/passwd", bridge.queue("link.json"));
+  assertEquals((await bridge.final("link")).reason, "not-regular");
+  Deno.removeSync(bridge.path("state/KILL.main"));
+  bridge.submit("k", { verb: "count" });
+  await until("a run", () => bridge.result("k")?.outcome === "succeeded");
+  assertEquals(runs(), 1);
+});
+
+Deno.test("without a trusted policy only built-in verbs are answered", async () => {
+  await using bridge = await TestBridge.make({ trust: false });
+  assertMatch(await bridge.serve(), /UNTRUSTED$/);
+  const refused = await bridge.ask("a", { verb: "true" });
+  assertEquals([refused.code, refused.reason], [81, "base-changed"]);
+  assertStringIncludes(refused.message ?? "", "chb trust");
+  const ping = await bridge.ask("p", { verb: "bridge.ping" });
+  assertEquals([ping.outcome, (ping.answer as { pong: boolean }).pong], ["succeeded", true]);
+  const { code } = await bridge.chb("trust", "--yes");
+  assertEquals(code, 0);
+  const now = await bridge.ask("b", { verb: "true" });
+  assertEquals(now.outcome, "succeeded");
+});
+
+Deno.test("an edited policy changes nothing until it is trusted, then within a second", async () => {
+  await using bridge = await TestBridge.start({ programs: ["/usr/bin/false"] });
+  const policy = JSON.parse(Deno.readTextFileSync(bridge.path("bridge.jsonc")));
+  policy.verbs.other = verb(["/usr/bin/true"]);
+  policy.agents.main.verbs.push("other");
+  Deno.writeTextFileSync(bridge.path("bridge.jsonc"), JSON.stringify(policy));
+  assertEquals((await bridge.ask("a", { verb: "other" })).reason, "unknown-verb");
+  assertEquals((await bridge.chb("trust", "--yes")).code, 0);
+  await until("the catalogue", () => {
+    const text = Deno.readTextFileSync(bridge.path("spool/main/inbox/catalogue.json"));
+    return text.includes('"other"');
+  }, 2000);
+  assertEquals((await bridge.ask("b", { verb: "other" })).outcome, "succeeded");
+});
+
+Deno.test("X8 a program that was replaced after trust is refused and not run", async () => {
+  const { bridge, runs } = await counting("true");
+  await using _ = bridge;
+  Deno.writeTextFileSync(bridge.path("base/count.sh"), "");
+  const empty = await bridge.ask("e", { verb: "count" });
+  assertEquals([empty.code, empty.reason, empty.stage], [81, "base-changed", "base"]);
+  assertEquals(runs(), 0);
+});
+
+Deno.test("bridge.verbs and the catalogue show what the agent may ask", async () => {
+  await using bridge = await TestBridge.start();
+  const result = await bridge.ask("v", { verb: "bridge.verbs" });
+  const { verbs } = result.answer as { verbs: { verb: string; example: unknown }[] };
+  assertEquals(verbs.map((v) => v.verb).slice(0, 2), ["true", "bridge.ping"]);
+  const file = JSON.parse(
+    Deno.readTextFileSync(bridge.path("spool/main/inbox/catalogue.json")),
+  );
+  assertEquals(file.verbs.length, verbs.length);
+});
+
+Deno.test("status.json tells the newest requests and moves on", async () => {
+  await using bridge = await TestBridge.start();
+  await bridge.ask("s1", { verb: "true", note: "the reason" });
+  const status = await until("a recent entry", () => {
+    const s = bridge.status() as { seq: number; recent: { id: string; note: string }[] } | null;
+    return s !== null && s.recent.some((r) => r.id === "s1") ? s : null;
+  });
+  assertEquals(status.recent[0]?.note, "the reason");
+  await until("the next writing", () => {
+    const s = bridge.status() as { seq: number } | null;
+    return s !== null && s.seq > status.seq;
+  }, 8000);
+  await bridge.stop();
+  assertEquals((bridge.status() as { state: string }).state, "stopped");
+});
+
+Deno.test("a second daemon on the same root refuses and names the first one's pid", async () => {
+  await using bridge = await TestBridge.start();
+  const second = await bridge.chb("serve");
+  assertEquals(second.code, 78);
+  assertStringIncludes(second.err, `pid=${bridge.pid}`);
+});
+
+Deno.test("a run survives the death of the daemon and its result is published", async () => {
+  const { bridge, runs } = await counting("sleep 1.5; echo survived", { timeout_s: 30 });
+  await using _ = bridge;
+  bridge.submit("long", { verb: "count" });
+  await until("the run", () => bridge.result("long")?.state === "running");
+  await until("the script", () => runs() === 1);
+  await bridge.stop("SIGKILL");
+  await bridge.serve();
+  const result = await bridge.final("long");
+  assertEquals([result.outcome, result.stdout?.head], ["succeeded", "survived\n"]);
+  assertEquals(runs(), 1);
+});
+
+Deno.test("requests above the concurrency wait and all finish, locks one at a time", async () => {
+  const script = "#!/bin/sh\nmkdir \"$1\" || { echo two at once; exit 9; }\nsleep 0.1\nrmdir \"$1\"\n";
+  await using bridge = await TestBridge.make({ trust: false, scripts: { "lock.sh": script } });
+  const policy = {
+    agents: { main: { verbs: ["locked"], scope: "mutating" } },
+    verbs: {
+      locked: verb(["base/lock.sh", join(bridge.root, "work/held")], {
+        class: "mutating",
+        lock: "one",
+      }),
+    },
+    limits: { concurrency: 3 },
+    env: { PATH: "/usr/bin:/bin" },
+  };
+  Deno.writeTextFileSync(bridge.path("bridge.jsonc"), JSON.stringify(policy));
+  const trusted = await bridge.chb("trust", "--yes");
+  assertEquals(trusted.code, 77 - 77, trusted.err);
+  await bridge.serve();
+  for (let i = 0; i < 6; i++) bridge.submit(`l${i}`, { verb: "locked" });
+  await until("one that waits", () =>
+    [0, 1, 2, 3, 4, 5].some((i) => bridge.result(`l${i}`)?.waiting_for === "lock"));
+  for (let i = 0; i < 6; i++) {
+    const result = await bridge.final(`l${i}`);
+    assertEquals([result.outcome, result.stdout?.head], ["succeeded", ""]);
+  }
+});
+
+Deno.test("chb once handles what is there and leaves", async () => {
+  await using bridge = await TestBridge.make();
+  bridge.submit("o1", { verb: "true" });
+  Deno.writeTextFileSync(bridge.queue("bad.json"), "[]");
+  const { code, err } = await bridge.chb("once");
+  assertEquals(code, 0, err);
+  assertEquals(bridge.result("o1")?.outcome, "succeeded");
+  assertEquals(bridge.result("bad")?.reason, "schema");
+  assertEquals(bridge.queued(), []);
+});

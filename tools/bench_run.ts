@@ -1,0 +1,191 @@
+/**
+ * The benchmark: how long from before the rename of a request to having parsed its final result,
+ * against the floor of the same machine in the same run; and what a flood of broken entries costs
+ * a valid request.
+ *
+ * The floor is what nobody can avoid who runs a program and remembers it: the same runtime starts
+ * `/usr/bin/true` and makes two SQLite commits, with the ledger's settings, on the same file
+ * system. Samples of floor and bridge alternate, so that whatever else the machine does meets both.
+ *
+ * This process is the submitter. It waits by looking every 0.2 ms, without an event loop in
+ * between, so that its own waking costs the measurement little.
+ *
+ * @module
+ */
+import { parseArgs } from "@std/cli/parse-args";
+import { join } from "@std/path/join";
+import { DatabaseSync } from "node:sqlite";
+import { there, TestBridge, verb } from "../tests/helpers/bridge.ts";
+
+const options = parseArgs(Deno.args, {
+  string: ["requests", "runs", "flood", "out"],
+  boolean: ["help", "check"],
+});
+if (options.help) {
+  console.log(`usage: deno task bench [--requests N] [--runs N] [--flood N] [--out FILE] [--check]
+
+  --requests N   requests of each kind in one run (default 500)
+  --runs N       runs; the figures are medians of the runs' medians (default 5)
+  --flood N      broken entries in front of a valid request (default 10000)
+  --out FILE     raw figures as JSON (default bench.json)
+  --check        exit 1 when a target is missed`);
+  Deno.exit(0);
+}
+const REQUESTS = Number(options.requests ?? 500);
+const RUNS = Number(options.runs ?? 5);
+const FLOOD = Number(options.flood ?? 10_000);
+
+/** Targets that this version is held to. */
+const TARGETS = Object.freeze({
+  /** Median of an observing no-op over the floor's median. */
+  latencyRatio: 2.5,
+  /** Milliseconds from the arrival of a valid request in a flood to its result. */
+  floodMs: 1000,
+  /** Growth of the daemon's resident memory over a flood, bytes. */
+  floodMemory: 40 * 1024 * 1024,
+});
+
+const pause = new Int32Array(new SharedArrayBuffer(4));
+
+/** Sleeps without the event loop. */
+function nap(ms: number): void {
+  Atomics.wait(pause, 0, 0, ms);
+}
+
+function quantile(values: readonly number[], q: number): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  return sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))] ?? NaN;
+}
+
+/** One request from before its rename to its parsed final result, milliseconds. */
+function ask(bridge: TestBridge, id: string, text: string): number {
+  const temporary = bridge.queue(`.${id}.tmp`);
+  const target = bridge.queue(`${id}.json`);
+  const result = join(bridge.root, "spool/main/results", `${id}.json`);
+  Deno.writeTextFileSync(temporary, text);
+  const start = performance.now();
+  Deno.renameSync(temporary, target);
+  for (;;) {
+    try {
+      const { state } = JSON.parse(Deno.readTextFileSync(result));
+      if (state === "done") return performance.now() - start;
+    } catch (error) {
+      if (!(error instanceof Deno.errors.NotFound)) throw error;
+    }
+    if (performance.now() - start > 20_000) throw new Error(`No result for ${id} in 20 s`);
+    nap(0.2);
+  }
+}
+
+interface Series {
+  readonly floor: number[];
+  readonly observe: number[];
+  readonly mutating: number[];
+}
+
+async function latency(bridge: TestBridge, run: number): Promise<Series> {
+  const db = new DatabaseSync(join(bridge.root, "state", `floor-${run}.db`));
+  db.exec("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; CREATE TABLE t(a INTEGER, b TEXT)");
+  const insert = db.prepare("INSERT INTO t VALUES (?, ?)");
+  const commit = (n: number) => {
+    db.exec("BEGIN IMMEDIATE");
+    insert.run(n, "x".repeat(400));
+    db.exec("COMMIT");
+  };
+  const series: Series = { floor: [], observe: [], mutating: [] };
+  for (let n = 0; n < REQUESTS; n++) {
+    const start = performance.now();
+    commit(n);
+    await new Deno.Command("/usr/bin/true", {
+      clearEnv: true,
+      stdin: "null",
+      stdout: "piped",
+      stderr: "piped",
+    }).spawn().output();
+    commit(n);
+    series.floor.push(performance.now() - start);
+    series.observe.push(ask(bridge, `o${run}-${n}`, '{"verb":"observe"}'));
+    series.mutating.push(ask(bridge, `m${run}-${n}`, '{"verb":"mutate"}'));
+    nap(2);
+  }
+  db.close();
+  return series;
+}
+
+/** A flood of broken entries, all there at once, and then one valid request. */
+async function flood(): Promise<{ validMs: number; drainMs: number; memory: [number, number] }> {
+  await using bridge = await TestBridge.start({
+    verbs: { observe: verb(["/usr/bin/true"]) },
+    limits: { answers: 600 },
+  });
+  for (let n = 0; n < 20; n++) ask(bridge, `warm-${n}`, '{"verb":"observe"}');
+  const before = bridge.memory();
+  const start = performance.now();
+  for (let n = 0; n < FLOOD; n++) Deno.writeTextFileSync(bridge.queue(`bad-${n}.json`), "{");
+  const written = performance.now() - start;
+  const validMs = ask(bridge, "valid", '{"verb":"observe"}');
+  while (bridge.queued().length > 0) nap(20);
+  const drainMs = performance.now() - start - written;
+  return { validMs, drainMs, memory: [before, bridge.memory()] };
+}
+
+console.log(`chb bench: ${REQUESTS} requests of each kind, ${RUNS} runs, Deno ${Deno.version.deno}`);
+const all: Series[] = [];
+{
+  await using bridge = await TestBridge.start({
+    verbs: {
+      observe: verb(["/usr/bin/true"]),
+      mutate: verb(["/usr/bin/true"], { class: "mutating" }),
+    },
+  });
+  for (let n = 0; n < 20; n++) ask(bridge, `warm-${n}`, '{"verb":"observe"}');
+  for (let run = 0; run < RUNS; run++) all.push(await latency(bridge, run));
+}
+const medians = (kind: keyof Series) => all.map((s) => quantile(s[kind], 0.5));
+const mid = (kind: keyof Series) => quantile(medians(kind), 0.5);
+const p99 = (kind: keyof Series) => quantile(all.map((s) => quantile(s[kind], 0.99)), 0.5);
+const floor = mid("floor");
+const rows = (["floor", "observe", "mutating"] as const).map((kind) => ({
+  kind,
+  median_ms: mid(kind),
+  spread_ms: [Math.min(...medians(kind)), Math.max(...medians(kind))],
+  p99_ms: p99(kind),
+  ratio: mid(kind) / floor,
+}));
+console.log("\n                median   spread of medians     p99      times the floor");
+for (const r of rows) {
+  const [low = NaN, high = NaN] = r.spread_ms;
+  console.log(
+    `  ${r.kind.padEnd(10)} ${r.median_ms.toFixed(2).padStart(7)} ms  ` +
+      `${low.toFixed(2).padStart(6)} to ${high.toFixed(2).padStart(6)} ms ` +
+      `${r.p99_ms.toFixed(1).padStart(7)} ms   ${r.ratio.toFixed(2)}`,
+  );
+}
+const flooded = await flood();
+const grown = flooded.memory[1] - flooded.memory[0];
+console.log(
+  `\n  ${FLOOD} broken entries: a valid request after them in ${flooded.validMs.toFixed(0)} ms, ` +
+    `all gone after ${flooded.drainMs.toFixed(0)} ms,\n  resident memory ` +
+    `${(flooded.memory[0] / 1e6).toFixed(0)} MB before, ` +
+    `${(flooded.memory[1] / 1e6).toFixed(0)} MB after`,
+);
+const checks = [
+  { what: "median of observe over the floor", value: mid("observe") / floor, target: TARGETS.latencyRatio },
+  { what: "valid request in a flood, ms", value: flooded.validMs, target: TARGETS.floodMs },
+  { what: "memory grown by a flood, bytes", value: grown, target: TARGETS.floodMemory },
+];
+console.log("");
+let missed = 0;
+for (const c of checks) {
+  const ok = c.value <= c.target;
+  if (!ok) missed++;
+  console.log(`  ${ok ? "met   " : "MISSED"} ${c.what}: ${c.value.toFixed(2)}, at most ${c.target}`);
+}
+const out = options.out ?? "bench.json";
+Deno.writeTextFileSync(
+  out,
+  JSON.stringify({ deno: Deno.version.deno, requests: REQUESTS, runs: RUNS, rows, checks, flooded, all }),
+);
+console.log(`\nRaw figures: ${out}`);
+if (!there(out)) throw new Error(`Cannot find ${out}`);
+Deno.exit(options.check && missed > 0 ? 1 : 0);
