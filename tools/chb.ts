@@ -178,25 +178,28 @@ export async function updateWrapper(root: string): Promise<void> {
 
 /** Runs the wrapper in its root, with our streams; resolves to its exit code. */
 export async function runWrapper(root: string, command: readonly string[]): Promise<number> {
+  // Listened to before there is a child: a signal is delivered between turns, so none gets lost.
+  const listeners = (["SIGTERM", "SIGHUP", "SIGINT"] as const).map((signal) => {
+    const listener = () => {
+      // A terminal sends its interrupt to both of us.
+      if (signal === "SIGINT" && Deno.stdin.isTerminal()) return;
+      try {
+        child.kill(signal);
+      } catch {
+        // It has ended already.
+      }
+    };
+    Deno.addSignalListener(signal, listener);
+    return () => Deno.removeSignalListener(signal, listener);
+  });
   const child = new Deno.Command(join(root, "bin", "chb"), {
     args: [...command],
     cwd: root,
     stdin: "inherit",
   }).spawn();
-  const forward = (signal: Deno.Signal) => {
-    try {
-      child.kill(signal);
-    } catch {
-      // It has ended already.
-    }
-  };
-  Deno.addSignalListener("SIGTERM", () => forward("SIGTERM"));
-  Deno.addSignalListener("SIGHUP", () => forward("SIGHUP"));
-  Deno.addSignalListener("SIGINT", () => {
-    // A terminal sends its interrupt to both of us.
-    if (!Deno.stdin.isTerminal()) forward("SIGINT");
-  });
-  return (await child.status).code;
+  const { code } = await child.status;
+  for (const remove of listeners) remove();
+  return code;
 }
 
 async function main(): Promise<number> {

@@ -8,6 +8,8 @@
  * 2. The same source and policy give the same bytes, wherever the tree lies and whenever its files
  *    were written: it is compiled from a copy whose times are all the same, since Deno embeds them.
  * 3. No npm package gets in, and in `jsr` mode nothing that the lock file does not name.
+ * 4. The executable keeps no code cache: it would lie under a name that anybody can guess in the
+ *    temporary directory, and what it holds is run unverified.
  *
  * `DENO_COMPILE` names another Deno to compile with, and `DENORT_BIN`, Deno's own variable, the
  * runtime that it builds on.
@@ -123,6 +125,7 @@ export function compileArgs(
       ? [`--lock=${join(stage, "deno.lock")}`, "--frozen"]
       : ["--no-lock", "--no-remote"]),
     "--no-npm",
+    "--no-code-cache",
     "--unstable-raw-imports",
     `--import-map=${join(stage, IMPORT_MAP)}`,
     ...permissions,

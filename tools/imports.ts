@@ -112,7 +112,7 @@ const BARE = /\bimport\s*\(?\s*"(\d+)"/g;
 
 /** True for the clause of an import that names nothing but types. */
 function isTypeClause(clause: string): boolean {
-  if (/^\s*type\b(?!\s*,|\s+from\b)/.test(clause)) return true;
+  if (/^\s*type\s*[\w$*{]/.test(clause)) return true;
   const names = /^\s*\{([^}]*)\}\s*$/.exec(clause)?.[1]?.split(",").map((name) => name.trim())
     .filter((name) => name !== "");
   return names !== undefined && names.length > 0 && names.every((name) => /^type\s/.test(name));

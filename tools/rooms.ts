@@ -38,7 +38,7 @@ const PROGRAM = /^(?:src\/|main\.ts$)/;
 const PURE_BUILTINS = ["node:buffer", "node:crypto", "node:path", "node:path/posix", "node:util"];
 /** Ambient clock and chance, and ways to come back later. */
 const AMBIENT =
-  /\b(?:Date\.now|new Date\(\s*\)|performance\.now|Math\.random|crypto\.(?:randomUUID|getRandomValues)|set(?:Timeout|Interval)|fetch)\b/;
+  /\b(?:Date\.now|performance\.now|Math\.random|crypto\.(?:randomUUID|getRandomValues)|setTimeout|setInterval|fetch)\b|\bnew Date(?!\s*\(\s*[^\s)])/;
 
 /** The path that an import of `from` leads to, when it is one of our own files. */
 function target(from: string, { specifier }: Import): string | undefined {
