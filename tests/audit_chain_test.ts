@@ -138,6 +138,17 @@ Deno.test("verifyLine() takes a sound line after its predecessor and nothing els
   assertEquals(verifyLine(first.line.toUpperCase(), GENESIS), null);
 });
 
+Deno.test("Q11 readLine() takes no line with a raw character, not even under the right hash", async () => {
+  const { line } = recordLine({ event: "accepted", id: "r?" }, 1, AT, GENESIS);
+  for (const char of ["\u00e9", "\u001b", "\u007f"]) {
+    const body = line.slice(0, -75).replace("?", char) + "}";
+    const bytes = Uint8Array.from(body, (one) => one.charCodeAt(0));
+    const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
+    const hash = Array.from(digest, (b) => b.toString(16).padStart(2, "0")).join("");
+    assertEquals(readLine(`${body.slice(0, -1)},"hash":"${hash}"}`), null);
+  }
+});
+
 Deno.test("law: a line with any one character changed, added or taken away does not hold", () => {
   const { line } = recordLine({ event: "accepted", agent: "main", n: 10 }, 7, AT, GENESIS);
   for (let at = 0; at < line.length; at++) {

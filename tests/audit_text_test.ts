@@ -93,7 +93,9 @@ Deno.test("append() refuses records that do not follow", () => {
 Deno.test("repair() makes a missing text, and appends what a crash left out", () => {
   using state = new TempState();
   const ledger = state.writer();
-  record(ledger, 1_234);
+  ledger.transaction((tx) => {
+    for (let n = 0; n < 1_234; n++) tx.append({ event: "accepted", agent: "main", id: `r${n}` });
+  });
   const text = new AuditText(state.text);
   assertEquals(text.textHead(), null);
   assertEquals(text.repair(ledger), { cut_bytes: 0, appended: 1_234, head: ledger.head() });
@@ -262,6 +264,17 @@ Deno.test("S14 append() does not write into a text that tells another history", 
   assertEquals(text.fault, "forked");
   assertEquals(lines(state), [alien.line]);
   assertEquals(ledger.head()?.seq, 3, "the ledger went on");
+  // A longer one must not pass for level either.
+  let prev = GENESIS;
+  const longer = Array.from({ length: 9 }, (_, n) => {
+    const made = recordLine({ event: "human" }, n + 1, 0, prev);
+    prev = made.hash;
+    return made.line;
+  });
+  write(state, longer);
+  record(ledger, 1);
+  assertEquals(text.fault, "behind");
+  assertEquals(lines(state), longer);
 });
 
 Deno.test("append() says what failed, throws nothing, and catches up later", () => {

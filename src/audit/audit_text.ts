@@ -85,7 +85,7 @@ const NEWLINE = 0x0a;
 export class AuditText {
   readonly #path: string;
   #source: RecordSource | null = null;
-  /** What the last append or repair left; null when it has to be looked up. */
+  /** What the last append or repair left; believed as long as the file ends there. */
   #end: TextEnd | null = null;
   #fault: string | null = null;
 
@@ -120,7 +120,6 @@ export class AuditText {
       this.#fault = level ? null : "gap";
       return level;
     } catch (error) {
-      this.#end = null;
       const code = error instanceof LedgerError ? error.kind : systemError(error);
       if (code === undefined) throw error;
       this.#fault = code;
@@ -140,7 +139,6 @@ export class AuditText {
    */
   repair(ledger: RecordSource): Repair {
     mkdirSync(dirname(this.#path), { recursive: true, mode: 0o700 });
-    this.#end = null;
     return this.#open((fd) => {
       const size = fstatSync(fd).size;
       const found = findEnd(fd, size);
