@@ -124,7 +124,9 @@ function unstarted(
 function readTakenOrder(dir: string, run: string): Order | null {
   try {
     const bytes = readBounded(`${dir}/${RUN_FILES.taken}`, ORDER_BYTES_MAX);
-    return bytes === null ? null : parseOrder(bytes, run);
+    const order = bytes === null ? null : parseOrder(bytes, run);
+    if (order === null) log.line("order-unreadable");
+    return order;
   } catch (error) {
     log.line("order-unreadable", error);
     return null;
@@ -139,7 +141,10 @@ async function carryOut(run: string, dir: string): Promise<Attempt> {
   // Looked at last, so that little time lies between this look and the start.
   const stop = lookBeforeStart(dir, order.agent);
   if (stop !== null) return unstarted(run, stop, "before-start");
-  if (!verified.ok) return unstarted(run, "base_changed", verified.detail);
+  if (!verified.ok) {
+    log.line(verified.detail, verified.error);
+    return unstarted(run, "base_changed", verified.detail);
+  }
   let child: Deno.ChildProcess;
   try {
     child = spawnCommand(verified.command);

@@ -37,7 +37,7 @@ export type Verified =
     /** The order asks for it and the verb only observes. */
     readonly reuse: boolean;
   }
-  | { readonly ok: false; readonly detail: string };
+  | { readonly ok: false; readonly detail: string; readonly error?: unknown };
 
 const cache = new Map<string, Policy>();
 
@@ -45,11 +45,20 @@ function no(detail: string): Verified {
   return { ok: false, detail };
 }
 
+/** The bytes of a stored policy, or null when they cannot be had. */
+function policyBytes(digest: string): Uint8Array | null {
+  try {
+    return readBounded(`${POLICIES}/${digest}.jsonc`, POLICY_BYTES_MAX);
+  } catch {
+    return null;
+  }
+}
+
 /** The trusted policy of a digest, or null when the store has none with these bytes. */
 function loadPolicy(digest: string): Policy | null {
   const known = cache.get(digest);
   if (known !== undefined) return known;
-  const bytes = readBounded(`${POLICIES}/${digest}.jsonc`, POLICY_BYTES_MAX);
+  const bytes = policyBytes(digest);
   if (bytes === null) return null;
   if (createHash("sha256").update(bytes).digest("hex") !== digest) return null;
   const parsed = parsePolicy(bytes);
@@ -58,9 +67,6 @@ function loadPolicy(digest: string): Policy | null {
   cache.set(digest, parsed.policy);
   return parsed.policy;
 }
-
-/** The content of required files by what the file was, so that an unchanged one is read once. */
-const hashes = new Map<string, { identity: FileIdentity; sha256: string }>();
 
 /**
  * Loads the policy that the next order most likely names, the one stored last, so that a shim's
@@ -79,6 +85,9 @@ export function warmPolicy(): void {
     // There is none yet, or it cannot be read now.
   }
 }
+
+/** The content of required files by what the file was, so that an unchanged one is read once. */
+const hashes = new Map<string, { identity: FileIdentity; sha256: string }>();
 
 /** SHA-256 of a required file, or null when it is no regular file. */
 function contentOf(path: string): string | null {
@@ -131,7 +140,7 @@ export function verifyOrder(order: Order, pid: number, root: string): Verified {
     const base = baseDiffers(order, verb);
     if (base !== null) return no(base);
     return { ok: true, command, reuse: order.reuse && verb.class === "observe" };
-  } catch {
-    return no("cannot-verify");
+  } catch (error) {
+    return { ok: false, detail: "cannot-verify", error };
   }
 }

@@ -310,7 +310,6 @@ export class ShimRoot implements AsyncDisposable {
       await killGroup(pid, "KILL");
     }
     for (const shim of this.#shims) await shim.close();
-    for (const pid of this.#pids) await this.groupEnds(pid);
     Deno.removeSync(this.root, { recursive: true });
   }
 }
