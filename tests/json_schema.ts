@@ -127,9 +127,7 @@ const CHECKS: ReadonlyMap<string, Check> = new Map<string, Check>([
   ["required", (want, value, _schema, path) => {
     if (!Array.isArray(want)) throw new TypeError("Wanted a list of names");
     if (!isObject(value)) return [];
-    return want.flatMap((key) =>
-      fails(!Object.hasOwn(value, String(key)), path, `lacks "${key}"`)
-    );
+    return want.flatMap((key) => fails(!Object.hasOwn(value, String(key)), path, `lacks "${key}"`));
   }],
   [
     "properties",

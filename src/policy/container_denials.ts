@@ -392,9 +392,11 @@ function freeValue(
       hint: "Write the value into the policy, or give the argument the type enum",
     };
   }
+  const says = (word: string) => slots.some((other) => other.texts.includes(word));
+  // `docker -c` is a context, `docker stack deploy -c` is a compose file.
+  const isContext = engine === "engine" && name === "-c" && !says("stack");
   if (
-    name === "-H" || ENDPOINT_OPTIONS.has(name) ||
-    (engine === "kube" && name === "-s") || (engine === "engine" && name === "-c")
+    name === "-H" || ENDPOINT_OPTIONS.has(name) || isContext || (engine === "kube" && name === "-s")
   ) {
     return {
       rule: "container-endpoint",
@@ -402,8 +404,7 @@ function freeValue(
       hint: "Write the value into the policy",
     };
   }
-  const decides = engine === "compose" || engine === "kube" ||
-    slots.some((other) => other.texts.some((text) => text === "compose" || text === "stack"));
+  const decides = engine === "compose" || engine === "kube" || says("compose") || says("stack");
   if (slot.agent_writable && decides && FILE_OPTIONS.has(option)) {
     return {
       rule: "container-file",

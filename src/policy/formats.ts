@@ -9,9 +9,12 @@
  * @module
  */
 
-/** What no text of ours may contain, as the inside of a character class. */
+/**
+ * What no text of ours may contain, as the inside of a character class. With the `u` flag the last
+ * range means lone surrogates only.
+ */
 const HIDDEN_CLASS =
-  "\\u0000-\\u001f\\u007f-\\u009f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069\\ufeff";
+  "\\u0000-\\u001f\\u007f-\\u009f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069\\ufeff\\ud800-\\udfff";
 
 /** Any number of visible characters. */
 const VISIBLE = `^[^${HIDDEN_CLASS}]*$`;
@@ -20,7 +23,7 @@ const HIDDEN = new RegExp(`[${HIDDEN_CLASS}]`, "u");
 
 /** True for text with a control character, a direction mark, a line separator or a lone half. */
 export function hasHidden(text: string): boolean {
-  return !text.isWellFormed() || HIDDEN.test(text);
+  return HIDDEN.test(text);
 }
 
 /** The inside of a character class of what texts never contain; for patterns built elsewhere. */

@@ -283,7 +283,10 @@ function resultSchema(): Schema {
       n: count("Number of the answer in inbox/refused/."),
       name: text("Name of the entry, escaped."),
     },
-    oneOf: [{ required: ["id"], not: { required: ["n"] } }, { required: ["n", "name"] }],
+    oneOf: [
+      { required: ["id"], not: { anyOf: [{ required: ["n"] }, { required: ["name"] }] } },
+      { required: ["n", "name"], not: { required: ["id"] } },
+    ],
     allOf: [
       { if: state("done"), then: { required: ["code", "reason", "outcome"] } },
       { if: state("uncertain"), then: { not: { required: ["outcome"] } } },
