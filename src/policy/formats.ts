@@ -68,7 +68,7 @@ export const FORMATS = Object.freeze(
       pattern: `^(?:base)?(?:/${COMPONENT})+$`,
     },
     environment: {
-      right: "a name of A-Z, a-z, 0-9 and _, not starting with a digit",
+      right: "A-Z, a-z, 0-9 and _, not starting with a digit",
       pattern: "^[A-Za-z_][A-Za-z0-9_]*$",
     },
     need: {

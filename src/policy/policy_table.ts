@@ -648,7 +648,9 @@ export const LIMITS = {
     min: 1,
     max: 2_592_000,
     default: 86_400,
-    description: "Seconds from a request's arrival after which it does not start any more.",
+    description:
+      "Seconds from a request's arrival after which it does not start any more. Within " +
+      "`retention.ledger_days`.",
   },
   approval_wait_s: {
     kind: "number",
@@ -687,7 +689,7 @@ export const RETENTION = {
     min: 0.01,
     max: 3650,
     default: 7,
-    description: "Days that finished results stay.",
+    description: "Days that finished results stay. At most `ledger_days`.",
   },
   ledger_days: {
     kind: "number",
