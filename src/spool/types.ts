@@ -13,8 +13,13 @@ export interface Look {
   readonly nlink: number;
   readonly uid: number;
   readonly size: number;
+  /** Whole seconds only: the runtime gives no more of it. */
   readonly ctime_ms: number;
   readonly mtime_ms: number;
+  /** Permission bits, the sticky and set-id bits included. */
+  readonly mode: number;
+  /** Set for a named pipe, which is an "other". */
+  readonly fifo?: true;
 }
 
 /** An entry that now lies in `work/<agent>/claims/`, out of every sandbox's reach. */
@@ -45,7 +50,24 @@ export type ClaimOutcome =
 /** What came of reading a claim. */
 export type ReadOutcome =
   | { readonly kind: "bytes"; readonly bytes: Uint8Array }
-  | { readonly kind: "refused"; readonly reason: "not-regular" | "malformed"; readonly detail: string };
+  | {
+    readonly kind: "refused";
+    readonly reason: "not-regular" | "malformed";
+    readonly detail: string;
+  };
+
+/** What a change event says of an entry of `queue/`. An event is a hint, never a fact. */
+export type EntryEvent =
+  /** It appeared under this name, empty or not. */
+  | "create"
+  /** Something of it changed. */
+  | "modify"
+  /** A writer closed it. */
+  | "close"
+  /** It got this name by a rename. */
+  | "rename"
+  /** The name is gone. */
+  | "remove";
 
 /** A finding of the start-up checks or of doctor. */
 export interface Finding {

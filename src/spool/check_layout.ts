@@ -1,0 +1,261 @@
+/**
+ * Holds the directories of the root against what they must be, before anything is served. Every
+ * finding at once, each with the command that mends it, to be run in the root.
+ *
+ * Rules
+ * 1. Nothing is followed and nothing changed: every judgement comes from `lstat`.
+ * 2. What holds authority (binary, policy, base, keys, state) belongs to root or the daemon's user,
+ *    and nobody else can write it (X5, X9).
+ * 3. A role directory is a directory of the daemon's user with exactly its mode; a symlink in its
+ *    place would lead claims and publications elsewhere (P3).
+ * 4. `claims/` is on the file system of `queue/`, and `staging/` on that of `results/`: both depend on
+ *    a rename, and nothing is ever copied instead (P20).
+ *
+ * The root and what is above it cannot be seen with the daemon's permissions; the launcher and the
+ * init script look there.
+ *
+ * @module
+ */
+import { readdirSync } from "node:fs";
+import { errorCode } from "../errors.ts";
+import { printable } from "../names.ts";
+import type { AgentPolicy } from "../policy/policy.ts";
+import { agentPaths } from "./agent_paths.ts";
+import { daemonUid } from "./daemon_uid.ts";
+import { look } from "./look.ts";
+import { QUEUE_DROP, QUEUE_GROUP, QUEUE_OWN, queueMode } from "./queue_mode.ts";
+import { shellWord } from "./shell_word.ts";
+import type { Finding, Look } from "./types.ts";
+
+/** What the check must be told. */
+export interface LayoutOptions {
+  /** The policy of an agent; null accepts each of the modes that a queue can have. */
+  readonly queueMode: (agent: string) => AgentPolicy | null;
+}
+
+/** Entries of `base/` that are looked at; a tree beyond that is a finding itself. */
+const MAX_BASE_ENTRIES = 10_000;
+
+/** What one path must be. */
+interface Wanted {
+  readonly kind: "file" | "directory";
+  readonly owners: readonly number[];
+  /** Exactly one of these modes, or null for "not writable for group and others". */
+  readonly modes: readonly number[] | null;
+  /** Missing is no finding. */
+  readonly optional?: true;
+}
+
+/**
+ * Checks the directories of the root and of these agents. Read permission on `./bin`,
+ * `./bridge.jsonc`, `./base`, `./keys`, `./spool`, `./work`, `./state`; write permission on `./state`.
+ */
+export function checkLayout(agents: readonly string[], options: LayoutOptions): Finding[] {
+  const state = found("state");
+  if (!("kind" in state) || state.kind !== "directory") {
+    const [finding] = judge("state", { kind: "directory", owners: [], modes: [0o700] });
+    return finding === undefined ? [] : [finding];
+  }
+  let uid: number;
+  try {
+    uid = daemonUid();
+  } catch (error) {
+    return [{
+      level: "error",
+      check: "not-writable",
+      path: "state",
+      message: `No file can be made in state/ (${errorCode(error) ?? "unknown error"})`,
+      mend: asRoot(state.uid, `chmod 0700 state`),
+    }];
+  }
+  const own = [uid];
+  const trusted = [...new Set([0, uid])];
+  const shut = { kind: "directory", owners: own, modes: [0o700] } as const;
+  const findings = [
+    ...judge("bin", { kind: "directory", owners: trusted, modes: null }),
+    ...judge("bin/chb", { kind: "file", owners: trusted, modes: null }),
+    ...judge("bridge.jsonc", { kind: "file", owners: trusted, modes: null, optional: true }),
+    ...judge("state", shut),
+    ...judge("work", shut),
+    ...judge("spool", { kind: "directory", owners: own, modes: null }),
+    ...judge("keys", { ...shut, optional: true }),
+    ...judgeKeys(own),
+    ...judgeBase(trusted),
+  ];
+  for (const agent of agents) findings.push(...judgeAgent(agent, uid, options.queueMode(agent)));
+  return findings;
+}
+
+function judgeAgent(agent: string, uid: number, policy: AgentPolicy | null): Finding[] {
+  const paths = agentPaths(agent);
+  const own = [uid];
+  const queue = policy === null ? [QUEUE_OWN, QUEUE_GROUP, QUEUE_DROP] : [queueMode(policy, uid)];
+  const shown = { kind: "directory", owners: own, modes: [0o755] } as const;
+  const shut = { kind: "directory", owners: own, modes: [0o700] } as const;
+  const findings = [
+    ...judge(`spool/${agent}`, { kind: "directory", owners: own, modes: null }),
+    ...judge(paths.queue, { kind: "directory", owners: own, modes: queue }),
+    ...judge(paths.results, shown),
+    ...judge(paths.inbox, shown),
+    ...judge(`work/${agent}`, shut),
+    ...judge(paths.claims, shut),
+    ...judge(paths.staging, shut),
+    ...judge(paths.quarantine, shut),
+    ...sameFileSystem(paths.queue, paths.claims),
+    ...sameFileSystem(paths.results, paths.staging),
+    // Refused notes, messages and kit are renamed out of the same staging directory.
+    ...sameFileSystem(paths.inbox, paths.staging),
+  ];
+  if (policy?.mount === "single" && policy.agent_uid === uid) {
+    findings.push({
+      level: "error",
+      check: "single-mount",
+      path: `spool/${agent}`,
+      message: `A single mount needs a daemon of another user than the agent's ${uid}: ` +
+        "inside, its owner could replace the role directories",
+      mend: `./bin/chb mounts`,
+    });
+  }
+  return findings;
+}
+
+function judgeKeys(owners: readonly number[]): Finding[] {
+  return list("keys").flatMap((name) =>
+    judge(`keys/${name}`, { kind: "file", owners, modes: [0o600, 0o400] })
+  );
+}
+
+/** Files and directories below `base/`, which only humans fill. */
+function judgeBase(owners: readonly number[]): Finding[] {
+  const findings = judge("base", { kind: "directory", owners, modes: null, optional: true });
+  const open = findings.length > 0 ? [] : ["base"];
+  let left = MAX_BASE_ENTRIES;
+  for (let directory = open.pop(); directory !== undefined; directory = open.pop()) {
+    for (const name of list(directory)) {
+      if (left-- <= 0) {
+        findings.push({
+          level: "error",
+          check: "too-many",
+          path: "base",
+          message: `base/ holds more than ${MAX_BASE_ENTRIES} entries: too many to be looked at`,
+          mend: "",
+        });
+        return findings;
+      }
+      const path = `${directory}/${name}`;
+      const seen = found(path);
+      const kind = "kind" in seen && seen.kind === "directory" ? "directory" : "file";
+      const wrong = judge(path, { kind, owners, modes: null });
+      findings.push(...wrong);
+      if (kind === "directory" && wrong.length === 0) open.push(path);
+    }
+  }
+  return findings;
+}
+
+/** What is wrong with one path. */
+function judge(path: string, wanted: Wanted): Finding[] {
+  const seen = found(path);
+  if (!("kind" in seen)) {
+    if (seen.error === "ENOENT") {
+      return wanted.optional === true
+        ? []
+        : [finding("missing", path, "is missing", make(path, wanted))];
+    }
+    return [finding("unreadable", path, `cannot be looked at (${seen.error})`, "")];
+  }
+  const word = shellWord(path);
+  if (seen.kind !== wanted.kind) {
+    const check = seen.kind === "symlink" ? "symlink" : "wrong-type";
+    const is = seen.kind === "symlink" ? "is a symbolic link" : `is no ${wanted.kind}`;
+    const away = seen.kind === "symlink"
+      ? `rm -- ${word}`
+      : `mv -- ${word} ${shellWord(`${path}.old`)}`;
+    const then = make(path, wanted);
+    return [finding(check, path, is, then === "" ? away : `${away} && ${then}`)];
+  }
+  const findings: Finding[] = [];
+  const [owner] = wanted.owners;
+  if (owner !== undefined && !wanted.owners.includes(seen.uid)) {
+    findings.push(finding(
+      "wrong-owner",
+      path,
+      `belongs to user ${seen.uid} instead of ${wanted.owners.join(" or ")}`,
+      asRoot(1, `chown ${wanted.owners.at(-1)} -- ${word}`),
+    ));
+  }
+  const mode = wrongMode(seen, wanted);
+  if (mode !== null) {
+    const chmod = `chmod ${mode.mend} -- ${word}`;
+    findings.push(finding("wrong-mode", path, mode.message, chmod));
+  }
+  return findings;
+}
+
+function wrongMode(seen: Look, wanted: Wanted): { message: string; mend: string } | null {
+  const has = `has mode ${octal(seen.mode)}`;
+  if (wanted.modes === null) {
+    if ((seen.mode & 0o022) === 0) return null;
+    return { message: `${has}: others can write it`, mend: "go-w" };
+  }
+  const [first] = wanted.modes;
+  if (first === undefined || wanted.modes.includes(seen.mode)) return null;
+  return {
+    message: `${has} instead of ${wanted.modes.map(octal).join(" or ")}`,
+    mend: octal(first),
+  };
+}
+
+function sameFileSystem(a: string, b: string): Finding[] {
+  const [first, second] = [found(a), found(b)];
+  // A path that is missing has its own finding.
+  if (!("kind" in first) || !("kind" in second) || first.dev === second.dev) return [];
+  const mounted = [a, b].find((path) => {
+    const parent = found(path.slice(0, path.lastIndexOf("/")));
+    const self = found(path);
+    return "kind" in parent && "kind" in self && parent.dev !== self.dev;
+  });
+  return [finding(
+    "file-system",
+    a,
+    `is on another file system than ${b}; entries are moved between them by rename`,
+    mounted === undefined ? "" : asRoot(1, `umount ${shellWord(mounted)}`),
+  )];
+}
+
+function found(path: string): Look | { readonly error: string } {
+  try {
+    return look(path) ?? { error: "ENOENT" };
+  } catch (error) {
+    return { error: errorCode(error) ?? "unknown error" };
+  }
+}
+
+/** Names in a directory of ours; none when it cannot be listed, which `judge` says then. */
+function list(directory: string): string[] {
+  try {
+    return readdirSync(directory).sort();
+  } catch {
+    return [];
+  }
+}
+
+function make(path: string, wanted: Wanted): string {
+  if (wanted.kind !== "directory") return "";
+  return `mkdir -m ${octal(wanted.modes?.[0] ?? 0o755)} -- ${shellWord(path)}`;
+}
+
+function asRoot(uid: number, command: string): string {
+  return uid === 0 ? command : `sudo ${command}`;
+}
+
+function finding(check: string, path: string, message: string, command: string): Finding {
+  const shown = printable(path);
+  // A command with control characters in it is none that anybody should paste.
+  const mend = printable(command, command.length * 6) === command ? command : "";
+  return { level: "error", check, path: shown, message: `${shown} ${message}`, mend };
+}
+
+function octal(mode: number): string {
+  return mode.toString(8).padStart(4, "0");
+}

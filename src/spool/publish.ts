@@ -1,0 +1,241 @@
+/**
+ * Writes what an agent may read: results, output files, notes, the kit.
+ *
+ * Rules
+ * 1. A file is written whole under a random name in `staging/`, which no sandbox sees, and then
+ *    renamed into place: a reader sees the old content or the new, never a part (J15 the other way
+ *    round). A crash in between leaves a staged file, which `sweepStaging` removes.
+ * 2. The rename replaces whatever has the name: a symlink or hard link that somebody planted is
+ *    replaced itself, and what it leads to stays as it was (Q3).
+ * 3. A directory that has the name is moved to quarantine, and the rename is tried once more. If that
+ *    fails too, the caller gets a `SquattedError` and keeps what it wanted to say.
+ * 4. Modes are set through the descriptor. No name in the spool is ever given to chmod, utime,
+ *    copyFile or anything else that follows links (P5, Q12).
+ * 5. Short writes are completed; what could not be written whole does not appear (S1).
+ * 6. Names come from the host and are checked all the same: one file below one directory (P15).
+ *
+ * Nothing here is fsynced: all of it can be written again from the ledger.
+ *
+ * @module
+ */
+import { closeSync, mkdirSync, readdirSync, renameSync, unlinkSync } from "node:fs";
+import { errorCode } from "../errors.ts";
+import { randomHex } from "../names.ts";
+import { agentPaths } from "./agent_paths.ts";
+import { look } from "./look.ts";
+import { setDirectoryMode } from "./make_directory.ts";
+import { takeDirectory } from "./quarantine.ts";
+import { createNew, removeQuietly, writeAll, writeNewFile } from "./write_new_file.ts";
+
+/** Where a file is published. */
+export type Target = "results" | "inbox" | "refused" | "messages" | "kit";
+
+/** A name that is taken by something that could not be moved out of the way. */
+export class SquattedError extends Error {
+  override name = "SquattedError";
+  /** The system's error code, or `QUARANTINE-FULL`. */
+  readonly code: string;
+  constructor(path: string, code: string, options?: ErrorOptions) {
+    super(`Cannot publish "${path}": a directory has the name and stays (${code})`, options);
+    this.code = code;
+  }
+}
+
+const FILE_MODE = 0o644;
+const DIRECTORY_MODE = 0o755;
+const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
+
+/** How a file is published. */
+export interface PublishOptions {
+  /** Default 0644. */
+  readonly mode?: 0o644 | 0o755;
+}
+
+/**
+ * Publishes a file, in place of the one that had the name. Read and write permission on `./spool`
+ * and `./work`.
+ *
+ * @param name a bare name; below `kit` it may have one directory in front, which is made
+ * @throws {RangeError} when the name is none of ours
+ * @throws {SquattedError} when a directory keeps the name
+ * @throws a system error, ENOSPC above all; the old content is still in place then
+ */
+export function publish(
+  agent: string,
+  target: Target,
+  name: string,
+  bytes: Uint8Array,
+  options: PublishOptions = {},
+): void {
+  const path = targetPath(agent, target, name);
+  const staged = stagedPath(agent);
+  writeNewFile(staged, bytes, options.mode ?? FILE_MODE);
+  moveIntoPlace(agent, staged, path);
+}
+
+/** A file in `results/` that grows. */
+export interface OutputFile {
+  /** Bytes written so far. */
+  readonly size: number;
+  /**
+   * Writes all of `bytes` at the end.
+   *
+   * @throws the system error that ended it; `size` tells how much was written all the same
+   */
+  append(bytes: Uint8Array): void;
+  /** Closes it; a second call does nothing. */
+  close(): void;
+}
+
+/**
+ * Publishes an empty file in `results/` and keeps it open for what comes. Errors are those of
+ * `publish`.
+ */
+export function openOutput(agent: string, name: string): OutputFile {
+  const path = targetPath(agent, "results", name);
+  const staged = stagedPath(agent);
+  const fd = createNew(staged, FILE_MODE);
+  try {
+    moveIntoPlace(agent, staged, path);
+  } catch (error) {
+    closeSync(fd);
+    throw error;
+  }
+  return new OpenOutput(fd);
+}
+
+class OpenOutput implements OutputFile {
+  #fd: number | null;
+  #size = 0;
+
+  constructor(fd: number) {
+    this.#fd = fd;
+  }
+
+  get size(): number {
+    return this.#size;
+  }
+
+  append(bytes: Uint8Array): void {
+    if (this.#fd === null) throw new TypeError("Cannot append: the output file is closed");
+    writeAll(this.#fd, bytes, (count) => this.#size += count);
+  }
+
+  close(): void {
+    if (this.#fd === null) return;
+    closeSync(this.#fd);
+    this.#fd = null;
+  }
+}
+
+/**
+ * Removes a file from `results/`.
+ *
+ * @returns false when there was none
+ * @throws {SquattedError} when a directory has the name and stays
+ * @throws a system error when it cannot be removed
+ */
+export function removeResult(agent: string, name: string): boolean {
+  return remove(agent, targetPath(agent, "results", name));
+}
+
+/** Removes note `n` from `inbox/refused/`; otherwise like `removeResult`. */
+export function removeRefused(agent: string, n: number): boolean {
+  return remove(agent, targetPath(agent, "refused", `${n}.json`));
+}
+
+/**
+ * Removes what an earlier daemon left in `staging/`. Only for the holder of the state lock, and
+ * before anything is published.
+ *
+ * @returns how many were removed; what cannot be removed is left alone
+ */
+export function sweepStaging(agent: string): number {
+  const directory = agentPaths(agent).staging;
+  let removed = 0;
+  for (const name of readdirSync(directory)) {
+    const path = `${directory}/${name}`;
+    try {
+      if (look(path)?.kind !== "file") continue;
+      unlinkSync(path);
+      removed++;
+    } catch {
+      // It harms nobody: staged names are random.
+    }
+  }
+  return removed;
+}
+
+function targetPath(agent: string, target: Target, name: string): string {
+  const parts = name.split("/");
+  const longest = target === "kit" ? 2 : 1;
+  if (parts.length > longest || !parts.every((part) => NAME.test(part))) {
+    throw new RangeError(`Cannot publish: ${JSON.stringify(name)} is no name for ${target}`);
+  }
+  const directory = agentPaths(agent)[target];
+  if (parts.length === 2) makeSubdirectory(`${directory}/${parts[0]}`);
+  return `${directory}/${name}`;
+}
+
+function makeSubdirectory(path: string): void {
+  try {
+    mkdirSync(path, 0o700);
+  } catch (error) {
+    if (errorCode(error) === "EEXIST") return;
+    throw error;
+  }
+  setDirectoryMode(path, DIRECTORY_MODE);
+}
+
+function stagedPath(agent: string): string {
+  return `${agentPaths(agent).staging}/${randomHex(16)}`;
+}
+
+/** Rules 2 and 3. The staged file is gone afterwards, whatever happens. */
+function moveIntoPlace(agent: string, staged: string, path: string): void {
+  try {
+    try {
+      renameSync(staged, path);
+      return;
+    } catch (error) {
+      if (!isDirectoryInTheWay(error)) throw error;
+    }
+    evict(agent, path);
+    try {
+      renameSync(staged, path);
+    } catch (error) {
+      if (!isDirectoryInTheWay(error)) throw error;
+      throw new SquattedError(path, errorCode(error) ?? "unknown", { cause: error });
+    }
+  } catch (error) {
+    removeQuietly(staged);
+    throw error;
+  }
+}
+
+function isDirectoryInTheWay(error: unknown): boolean {
+  const code = errorCode(error);
+  return code === "EISDIR" || code === "EEXIST" || code === "ENOTEMPTY";
+}
+
+function evict(agent: string, path: string): void {
+  const left = takeDirectory(agent, path, `squatter.${Date.now()}.${randomHex(16)}`);
+  // ENOTDIR: it has been exchanged for something that the rename can replace.
+  if (left !== null && left !== "ENOTDIR") throw new SquattedError(path, left);
+}
+
+function remove(agent: string, path: string): boolean {
+  const seen = look(path);
+  if (seen === null) return false;
+  if (seen.kind === "directory") {
+    evict(agent, path);
+    return true;
+  }
+  try {
+    unlinkSync(path);
+    return true;
+  } catch (error) {
+    if (errorCode(error) === "ENOENT") return false;
+    throw error;
+  }
+}

@@ -1,0 +1,84 @@
+/**
+ * The host-only place for what a person may want to look into: directories that an agent planted,
+ * and copies of refused files. Both are bounded, so that nobody can fill it.
+ *
+ * Rules
+ * 1. A directory is moved whole, by one rename. Nothing of ours ever enters a tree that an agent
+ *    made, to list it, to change its modes or to remove it (P10, P21).
+ * 2. At most `MAX_DIRECTORIES` directories and `MAX_COPIES` copies an agent. A directory too many
+ *    stays where it is, as a stuck entry; a copy too many replaces the oldest.
+ * 3. A copy is written by the host into a file of its own, never made by link, copy or rename of the
+ *    agent's file: the agent may still hold that one open (P5).
+ *
+ * Names are `dir.<claim name>` and `copy.<arrival ms>.<random>.<id or ->`.
+ *
+ * @module
+ */
+import { readdirSync, renameSync, rmdirSync, unlinkSync } from "node:fs";
+import { errorCode } from "../errors.ts";
+import { agentPaths } from "./agent_paths.ts";
+import { writeNewFile } from "./write_new_file.ts";
+
+/** Directories kept an agent. */
+export const MAX_DIRECTORIES = 100;
+/** Copies of refused files kept an agent. */
+export const MAX_COPIES = 200;
+/** Bytes kept of each refused file. */
+export const MAX_COPY_BYTES = 64 * 1024;
+
+/** What `takeDirectory` says when there is no room. */
+export const QUARANTINE_FULL = "QUARANTINE-FULL";
+
+/**
+ * Removes a directory when it is empty, else moves it into quarantine.
+ *
+ * @param path the directory, in a place that only the host can change
+ * @param name what it is called there: parts that the host chose
+ * @returns null when it has left `path`, else the error code, or `QUARANTINE_FULL`
+ */
+export function takeDirectory(agent: string, path: string, name: string): string | null {
+  try {
+    rmdirSync(path);
+    return null;
+  } catch (error) {
+    const code = errorCode(error);
+    if (code === "ENOENT") return null;
+    if (code !== "ENOTEMPTY" && code !== "EEXIST") return code ?? "unknown";
+  }
+  const { quarantine } = agentPaths(agent);
+  try {
+    const kept = readdirSync(quarantine).filter((entry) => entry.startsWith("dir.")).length;
+    if (kept >= MAX_DIRECTORIES) return QUARANTINE_FULL;
+    renameSync(path, `${quarantine}/dir.${name}`);
+    return null;
+  } catch (error) {
+    return errorCode(error) ?? "unknown";
+  }
+}
+
+/**
+ * Stores a copy of a refused file and removes the oldest ones beyond the bound.
+ *
+ * @param bytes the first `MAX_COPY_BYTES` of them are kept
+ * @throws a system error, such as ENOSPC; no partial copy is left then
+ */
+export function storeCopy(
+  agent: string,
+  about: { readonly arrival_ms: number; readonly random: string; readonly id: string | null },
+  bytes: Uint8Array,
+): void {
+  const { quarantine } = agentPaths(agent);
+  const name = `copy.${about.arrival_ms}.${about.random}.${about.id ?? "-"}`;
+  writeNewFile(`${quarantine}/${name}`, bytes.subarray(0, MAX_COPY_BYTES), 0o600);
+  const copies = readdirSync(quarantine).filter((entry) => entry.startsWith("copy."));
+  if (copies.length <= MAX_COPIES) return;
+  copies.sort((a, b) => arrivalIn(a) - arrivalIn(b));
+  for (const old of copies.slice(0, copies.length - MAX_COPIES)) {
+    unlinkSync(`${quarantine}/${old}`);
+  }
+}
+
+function arrivalIn(name: string): number {
+  const arrival = Number(name.split(".")[1]);
+  return Number.isFinite(arrival) ? arrival : 0;
+}

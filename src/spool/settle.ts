@@ -1,0 +1,321 @@
+/**
+ * Decides when an entry of `queue/` may be claimed, so that a file is not taken from under the hands
+ * of its writer. Pure: events and looks come in, with a clock; nothing is read here.
+ *
+ * | entry | may be claimed |
+ * |---|---|
+ * | arrived by rename | at once |
+ * | no regular file, or a name that is no request's | at once: nothing would come of waiting |
+ * | found by a scan, last changed more than 3 s ago | at once |
+ * | a writer closed it | 30 ms after its last event |
+ * | written to and not closed | 3 s after first sight |
+ * | nothing but looks to go by | when it stood still for 250 ms |
+ * | empty, and nobody closed it | 1 s after first sight |
+ * | any of these | 3 s after first sight at the latest |
+ * | a temporary name | 10 minutes after first sight, as poison |
+ *
+ * Rules
+ * 1. Time is the daemon's own monotonic clock. Of the file's times only the ctime is used, which an
+ *    agent cannot set, and only to see that a file is old (N5, N6).
+ * 2. Events are hints: what is lost makes an entry wait for the longer time, never for ever (N1).
+ * 3. Bounded memory. When too many names wait, further ones are not remembered: the next scan meets
+ *    them again, and by then they are old enough to be taken at once (Q5). Temporary names have a
+ *    bound of their own; those beyond it begin to count when earlier ones have gone.
+ * 4. When more are due than can be handled in a turn, half of the turn is for those that came last:
+ *    whoever comes behind ten thousand others does not wait for all of them.
+ *
+ * @module
+ */
+import { isAddressable, isTemporary, requestId } from "./entry_name.ts";
+import type { EntryEvent, Look } from "./types.ts";
+
+/** Milliseconds. */
+export const SETTLE = Object.freeze({
+  closed: 30,
+  still: 250,
+  empty: 1000,
+  latest: 3000,
+  temporary: 600_000,
+});
+
+/** Names that may wait to be settled, an agent. */
+const MAX_WAITING = 16_384;
+/** Temporary names that are remembered, an agent. */
+const MAX_TEMPORARY = 16_384;
+/** Due times are rounded up to this, so that a crowd is handled in few turns. */
+const GRID_MS = 5;
+/** An entry that was handed out and never settled is handed out again after this. */
+const LEASE_MS = 1000;
+
+/** What `settle` says of an entry. */
+export type Verdict =
+  | {
+    readonly kind: "claim";
+    /** Wall clock, milliseconds. */
+    readonly first_sight_ms: number;
+    /** True for a temporary name whose time is over: poison. */
+    readonly temporary: boolean;
+  }
+  | { readonly kind: "wait" };
+
+/** What became of a name that was told. */
+export type Noted =
+  /** It will come out of `take` when it is due, or when a later scan has met it. */
+  | "noted"
+  /** The runtime cannot address it: report it as stuck. */
+  | "unaddressable"
+  /** Too many wait: a later scan will meet it again. */
+  | "full";
+
+interface Waiting {
+  /** Monotonic. */
+  readonly first: number;
+  /** Wall clock. */
+  readonly firstWall: number;
+  due: number;
+  renamed: boolean;
+  closed: boolean;
+  /** A write was told of: a close can be waited for. */
+  written: boolean;
+  lastEvent: number;
+  /** What the last look showed, and since when. */
+  print: string;
+  still: number;
+}
+
+interface Temporary {
+  readonly first: number;
+  readonly firstWall: number;
+  /** Number of the scan that met it last. */
+  pass: number;
+}
+
+/** The clocks, and bounds for tests. */
+export interface SettlerOptions {
+  /** Monotonic, milliseconds. */
+  readonly now?: () => number;
+  /** Wall clock, milliseconds. */
+  readonly wall?: () => number;
+  readonly maxWaiting?: number;
+  readonly maxTemporary?: number;
+}
+
+/** The entries of one agent that are not ripe yet. */
+export class Settler {
+  readonly #now: () => number;
+  readonly #wall: () => number;
+  readonly #maxWaiting: number;
+  readonly #maxTemporary: number;
+  /** In the order of first sight. */
+  readonly #waiting = new Map<string, Waiting>();
+  /** In the order of first sight, so the first is due first. */
+  readonly #temporary = new Map<string, Temporary>();
+  /** No waiting entry is due before. */
+  #next = Infinity;
+  #pass = 0;
+
+  constructor(options: SettlerOptions = {}) {
+    this.#now = options.now ?? (() => performance.now());
+    this.#wall = options.wall ?? Date.now;
+    this.#maxWaiting = options.maxWaiting ?? MAX_WAITING;
+    this.#maxTemporary = options.maxTemporary ?? MAX_TEMPORARY;
+  }
+
+  /** Names that wait, temporary ones included. */
+  get size(): number {
+    return this.#waiting.size + this.#temporary.size;
+  }
+
+  /** A change event told of a name. */
+  event(name: string, kind: EntryEvent): Noted {
+    if (kind === "remove") {
+      this.forget(name);
+      return "noted";
+    }
+    if (!isAddressable(name)) return "unaddressable";
+    if (isTemporary(name)) return this.#noteTemporary(name);
+    const entry = this.#note(name);
+    if (entry === null) return "full";
+    const now = this.#now();
+    entry.lastEvent = now;
+    switch (kind) {
+      case "rename":
+        entry.renamed = true;
+        this.#setDue(entry, now);
+        break;
+      case "create":
+        // A look is due now: what is no file needs no waiting.
+        this.#setDue(entry, now);
+        break;
+      case "close":
+        entry.closed = true;
+        this.#setDue(entry, now + SETTLE.closed);
+        break;
+      case "modify":
+        // After a close it may be no more than a chmod, which nothing follows.
+        entry.written = true;
+        break;
+    }
+    return "noted";
+  }
+
+  /** A scan met a name. */
+  found(name: string): Noted {
+    if (!isAddressable(name)) return "unaddressable";
+    if (isTemporary(name)) return this.#noteTemporary(name);
+    return this.#note(name) === null ? "full" : "noted";
+  }
+
+  /** A scan has come to its end: temporary names that it did not meet have gone. */
+  scanned(): void {
+    for (const [name, entry] of this.#temporary) {
+      if (entry.pass < this.#pass) this.#temporary.delete(name);
+    }
+    this.#pass++;
+  }
+
+  /** Events were lost: nothing that waits may count on one that is still to come. */
+  lost(): void {
+    const now = this.#now();
+    for (const entry of this.#waiting.values()) {
+      entry.written = false;
+      this.#setDue(entry, now);
+    }
+  }
+
+  /**
+   * Names to be looked at now, at most `limit`, in the order of first sight. The caller looks at each
+   * and tells `settle` what it saw, or `forget` when there is nothing.
+   */
+  take(limit: number): string[] {
+    const now = this.#now();
+    const names: string[] = [];
+    for (const [name, entry] of this.#temporary) {
+      if (names.length >= limit / 2 || now - entry.first < SETTLE.temporary) break;
+      names.push(name);
+    }
+    if (now < this.#next) return names;
+    const due: string[] = [];
+    let next = Infinity;
+    for (const [name, entry] of this.#waiting) {
+      if (entry.due <= now) due.push(name);
+      else if (entry.due < next) next = entry.due;
+    }
+    const room = limit - names.length;
+    let taken = due;
+    if (due.length > room) {
+      const last = Math.ceil(room / 2);
+      taken = [...due.slice(0, room - last), ...due.slice(due.length - last)];
+      next = now;
+    }
+    for (const name of taken) {
+      const entry = this.#waiting.get(name);
+      if (entry !== undefined) entry.due = now + LEASE_MS;
+      names.push(name);
+    }
+    this.#next = taken.length === 0 ? next : Math.min(next, now + LEASE_MS);
+    return names;
+  }
+
+  /** Milliseconds until `take` may have something, 0 when it has now, or null when nothing waits. */
+  nextIn(): number | null {
+    let next = this.#next;
+    for (const entry of this.#temporary.values()) {
+      next = Math.min(next, entry.first + SETTLE.temporary);
+      break;
+    }
+    return next === Infinity ? null : Math.max(0, Math.ceil(next - this.#now()));
+  }
+
+  /** There is nothing of this name. */
+  forget(name: string): void {
+    this.#waiting.delete(name);
+    this.#temporary.delete(name);
+    if (this.#waiting.size === 0) this.#next = Infinity;
+  }
+
+  /**
+   * Decides about an entry from a look at it just taken. After `claim` the name is forgotten.
+   */
+  settle(name: string, look: Look): Verdict {
+    const now = this.#now();
+    const temporary = this.#temporary.get(name);
+    if (temporary !== undefined) {
+      if (now - temporary.first < SETTLE.temporary) return WAIT;
+      return this.#claim(name, temporary.firstWall, true);
+    }
+    const entry = this.#waiting.get(name);
+    // Nobody announced it, so there is nothing to wait for but what the look says.
+    if (entry === undefined) return WAIT;
+    const due = this.#ripeAt(name, entry, look, now);
+    if (due <= now) return this.#claim(name, entry.firstWall, false);
+    this.#setDue(entry, due);
+    return WAIT;
+  }
+
+  /** When an entry is ripe, judged by what is known now. */
+  #ripeAt(name: string, entry: Waiting, look: Look, now: number): number {
+    if (requestId(name) === null || look.kind !== "file" || entry.renamed) return now;
+    const heard = entry.closed || entry.written;
+    if (!heard && isOld(look, this.#wall())) return now;
+    const print = `${look.ino} ${look.size} ${look.ctime_ms} ${look.mtime_ms}`;
+    if (print !== entry.print) {
+      entry.print = print;
+      entry.still = now;
+    }
+    const latest = entry.first + (look.size === 0 ? SETTLE.empty : SETTLE.latest);
+    if (entry.closed) return Math.min(latest, entry.lastEvent + SETTLE.closed);
+    if (entry.written || look.size === 0) return latest;
+    return Math.min(latest, entry.still + SETTLE.still);
+  }
+
+  #claim(name: string, first_sight_ms: number, temporary: boolean): Verdict {
+    this.forget(name);
+    return { kind: "claim", first_sight_ms, temporary };
+  }
+
+  #note(name: string): Waiting | null {
+    const known = this.#waiting.get(name);
+    if (known !== undefined) return known;
+    if (this.#waiting.size >= this.#maxWaiting) return null;
+    const now = this.#now();
+    const entry: Waiting = {
+      first: now,
+      firstWall: this.#wall(),
+      due: now,
+      renamed: false,
+      closed: false,
+      written: false,
+      lastEvent: now,
+      print: "",
+      still: now,
+    };
+    this.#waiting.set(name, entry);
+    this.#next = Math.min(this.#next, now);
+    return entry;
+  }
+
+  #noteTemporary(name: string): Noted {
+    const known = this.#temporary.get(name);
+    if (known !== undefined) {
+      known.pass = this.#pass;
+      return "noted";
+    }
+    // Beyond the bound its time begins when a scan meets it and there is room.
+    if (this.#temporary.size >= this.#maxTemporary) return "noted";
+    this.#temporary.set(name, { first: this.#now(), firstWall: this.#wall(), pass: this.#pass });
+    return "noted";
+  }
+
+  #setDue(entry: Waiting, due: number): void {
+    entry.due = due <= this.#now() ? due : Math.ceil(due / GRID_MS) * GRID_MS;
+    this.#next = Math.min(this.#next, entry.due);
+  }
+}
+
+const WAIT: Verdict = Object.freeze({ kind: "wait" });
+
+/** True when the last change is longer ago than any writer is waited for. Clocks may disagree. */
+function isOld(look: Look, wall: number): boolean {
+  return look.ctime_ms + 999 <= wall - SETTLE.latest;
+}
