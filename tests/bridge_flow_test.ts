@@ -3,9 +3,11 @@ import { join } from "@std/path/join";
 import { sleep, TestBridge, there, until, verb } from "./helpers/bridge.ts";
 
 /** A script that notes each of its runs, so that runs can be counted. */
-function counter(text: string): { scripts: Record<string, string>; runs: (b: TestBridge) => number } {
+function counter(
+  text: string,
+): { scripts: Record<string, string>; runs: (b: TestBridge) => number } {
   return {
-    scripts: { "count.sh": `#!/bin/sh\necho ran >> "$CHB_TEST_COUNT"\n${text}\n` },
+    scripts: { "count.sh": `#!/bin/sh\necho ran >> "$COUNT_FILE"\n${text}\n` },
     runs: (b) => {
       const path = b.path("work/count");
       return there(path) ? Deno.readTextFileSync(path).trim().split("\n").length : 0;
@@ -25,7 +27,7 @@ async function counting(
     trust: false,
   });
   const policy = JSON.parse(Deno.readTextFileSync(bridge.path("bridge.jsonc")));
-  policy.env = { CHB_TEST_COUNT: bridge.path("work/count"), PATH: "/usr/bin:/bin" };
+  policy.env = { COUNT_FILE: bridge.path("work/count"), PATH: "/usr/bin:/bin" };
   Deno.writeTextFileSync(bridge.path("bridge.jsonc"), JSON.stringify(policy));
   const { code, err } = await bridge.chb("trust", "--yes");
   assertEquals(code, 0, err);
@@ -244,8 +246,12 @@ Deno.test("a run survives the death of the daemon and its result is published", 
 });
 
 Deno.test("requests above the concurrency wait and all finish, locks one at a time", async () => {
-  const script = "#!/bin/sh\nmkdir \"$1\" || { echo two at once; exit 9; }\nsleep 0.1\nrmdir \"$1\"\n";
-  await using bridge = await TestBridge.make({ trust: false, scripts: { "lock.sh": script } });
+  const script = '#!/bin/sh\nmkdir "$1" || { echo two at once; exit 9; }\nsleep 0.1\nrmdir "$1"\n';
+  await using bridge = await TestBridge.make({
+    trust: false,
+    scripts: { "lock.sh": script },
+    programs: ["base/lock.sh"],
+  });
   const policy = {
     agents: { main: { verbs: ["locked"], scope: "mutating" } },
     verbs: {
@@ -262,8 +268,10 @@ Deno.test("requests above the concurrency wait and all finish, locks one at a ti
   assertEquals(trusted.code, 77 - 77, trusted.err);
   await bridge.serve();
   for (let i = 0; i < 6; i++) bridge.submit(`l${i}`, { verb: "locked" });
-  await until("one that waits", () =>
-    [0, 1, 2, 3, 4, 5].some((i) => bridge.result(`l${i}`)?.waiting_for === "lock"));
+  await until(
+    "one that waits",
+    () => [0, 1, 2, 3, 4, 5].some((i) => bridge.result(`l${i}`)?.waiting_for === "lock"),
+  );
   for (let i = 0; i < 6; i++) {
     const result = await bridge.final(`l${i}`);
     assertEquals([result.outcome, result.stdout?.head], ["succeeded", ""]);

@@ -19,6 +19,7 @@ import { decide, type Decision } from "../gates/order.ts";
 import { expiresAt } from "../gates/known.ts";
 import { requestDigest } from "../ledger/keys.ts";
 import type { Tx } from "../ledger/ledger.ts";
+import { LedgerError } from "../ledger/ledger_error.ts";
 import type { NewRow, Row, StoredAnswer } from "../ledger/types.ts";
 import { printable, randomHex } from "../names.ts";
 import { coded, isoTime, refusalResult, type Result } from "../result.ts";
@@ -27,7 +28,7 @@ import { disposePoison, dropClaim, keepCopy } from "../spool/drain_claim.ts";
 import { objectRefusal } from "../spool/object_check.ts";
 import { readClaim } from "../spool/read_claim.ts";
 import { removeRefused } from "../spool/publish.ts";
-import type { Claim } from "../spool/types.ts";
+import type { Claim, Look } from "../spool/types.ts";
 import { builtinAnswer } from "./builtins.ts";
 import type { Core } from "./core.ts";
 import { base, type Prepared } from "./runs.ts";
@@ -43,20 +44,27 @@ export const POLL_AFTER_MS = 200;
 export interface Arrival {
   readonly name: string;
   readonly arrival_ms: number;
+  /** A look at it just taken. */
+  readonly before: Look;
 }
 
 export class Intake {
   readonly #core: Core;
   readonly #deps: GateDeps;
+  readonly #stuck: (agent: string, name: string, error: string) => void;
+  /** Claims that are answered `internal` because they cannot be recorded otherwise. */
+  readonly #forced = new Set<string>();
   /** Claims whose batch could not be committed. */
   #held: Claim[] = [];
   /** Number of the next note in `inbox/refused/`, per agent. */
   readonly #refusedNext = new Map<string, number>();
   /** Why the last batch could not be committed, or null. */
   #fault: string | null = null;
+  #systemFault = false;
 
-  constructor(core: Core) {
+  constructor(core: Core, stuck: (agent: string, name: string, error: string) => void) {
     this.#core = core;
+    this.#stuck = stuck;
     this.#deps = {
       get policy() {
         return core.policy();
@@ -107,18 +115,45 @@ export class Intake {
    */
   handle(agent: string, entries: readonly Arrival[]): void {
     const claims: Claim[] = [];
-    for (const { name, arrival_ms } of entries) {
-      const outcome = claimEntry(agent, name, { arrival_ms, random: randomHex(16) });
-      if (outcome.kind === "claimed") claims.push(outcome.claim);
-      else if (outcome.kind === "stuck") this.#core.stuck.note(agent, name, outcome.error);
+    try {
+      for (const { name, arrival_ms, before } of entries) {
+        const outcome = claimEntry(agent, name, { arrival_ms, random: randomHex(16), before });
+        if (outcome.kind === "claimed") claims.push(outcome.claim);
+        else if (outcome.kind === "stuck") this.#stuck(agent, name, outcome.error);
+      }
+    } finally {
+      // A fault of the host ends the claiming; what was claimed by then is handled.
+      this.process(claims);
     }
-    this.process(claims);
   }
 
-  /** Tries claims again whose commit failed. */
+  /**
+   * Tries claims again whose commit failed. A claim that fails alone, for no reason that the ledger
+   * or the system gives, is answered `internal`: one entry must not keep all others waiting.
+   */
   retry(): void {
-    if (this.#held.length === 0) return;
-    this.process(this.#held.splice(0, 64));
+    const claims = this.#held.splice(0, 64);
+    for (const claim of claims) {
+      if (this.#held.length > 0 && this.#systemFault) this.#held.push(claim);
+      else {
+        this.process([claim]);
+        if (this.#fault !== null && !this.#systemFault) this.#forced.add(claim.random);
+      }
+    }
+  }
+
+  /** Records what was published, when no other transaction came along to do so. */
+  flush(): void {
+    const { rids, answered } = this.#core.publisher.takeMarks();
+    try {
+      this.#core.ledger.transaction((tx) => {
+        tx.markPublished(rids);
+        for (const claim of answered) tx.dropAnswer(claim);
+      });
+    } catch (error) {
+      this.#core.publisher.restoreMarks(rids, answered);
+      throw error;
+    }
   }
 
   /** Handles claims, fresh ones and those left over by an earlier daemon. */
@@ -140,6 +175,7 @@ export class Intake {
         }
       });
       this.#fault = null;
+      for (const claim of claims) this.#forced.delete(claim.random);
     } catch (error) {
       // Nothing of the batch counts: the claims stay and are tried again.
       for (const rid of started) core.slots.free(rid);
@@ -151,6 +187,8 @@ export class Intake {
       const why = errorCode(error) ?? (error instanceof Error ? error.message : "unknown");
       if (this.#fault !== why) core.log("ERROR", "commit-failed", { error: why });
       this.#fault = why;
+      this.#systemFault = error instanceof LedgerError || errorCode(error) !== undefined;
+      if (error instanceof LedgerError && error.fatal) throw error;
       return;
     }
     for (const effect of first) effect();
@@ -179,8 +217,11 @@ export class Intake {
     const candidate: Candidate = { claim, now_ms: core.now() };
     let decision: Decision;
     try {
+      if (this.#forced.has(claim.random)) throw new Error("The claim cannot be recorded");
       decision = decide(candidate, this.#deps);
     } catch (error) {
+      // What the ledger says is about all requests, and dooms the transaction.
+      if (error instanceof LedgerError) throw error;
       core.log("ERROR", "internal", {
         agent: claim.agent,
         error: error instanceof Error ? `${error.name}: ${error.message}` : "unknown",
@@ -456,11 +497,11 @@ export class Intake {
       if (claim.look.kind === "file") dropClaim(claim);
       else {
         const left = disposePoison(claim);
-        if (left !== null) this.#core.stuck.note(claim.agent, claim.name, left);
+        if (left !== null) this.#core.stuck.note(claim.agent, claim.name, left, claim.path);
       }
     } catch (error) {
       const code = errorCode(error) ?? "unknown";
-      if (code !== "ENOENT") this.#core.stuck.note(claim.agent, claim.name, code);
+      this.#core.stuck.note(claim.agent, claim.name, code, claim.path);
     }
   }
 }

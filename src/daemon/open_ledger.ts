@@ -6,6 +6,7 @@
  */
 import { AuditText } from "../audit/audit_text.ts";
 import { Ledger } from "../ledger/ledger.ts";
+import { LedgerError } from "../ledger/ledger_error.ts";
 import { errorCode } from "../errors.ts";
 import type { Log } from "./log.ts";
 
@@ -17,34 +18,34 @@ export const AUDIT_PATH = "state/audit/audit.jsonl";
 
 /**
  * @returns the ledger, and `textFault` that names why the text cannot be written, or null; the
- * text is derived, so its failure stops nothing and is mended by the next repair
+ * text is derived, so its failure stops nothing: it catches up by itself when it can
+ * @throws {LedgerError} when the ledger cannot be believed, also because the audit text knows of
+ *   records that it does not have: it was rolled back, emptied or replaced (S8, Q1)
  */
 export function openLedger(
   now: () => number,
   log: Log,
-): { ledger: Ledger; textFault: () => string | null; repair: () => void } {
+): { ledger: Ledger; textFault: () => string | null } {
   const ledger = Ledger.open(LEDGER_PATH, { now, mode: "writer" });
-  let fault: string | null = null;
-  let text: AuditText | null = null;
-  const repair = () => {
-    try {
-      text ??= new AuditText(AUDIT_PATH);
-      text.repair(ledger);
-      fault = null;
-    } catch (error) {
-      fault = errorCode(error) ?? "unreadable";
-      log("ERROR", "audit-text", { error: fault });
-    }
+  const text = new AuditText(AUDIT_PATH);
+  let told: string | null = null;
+  const tell = (fault: string | null) => {
+    if (fault !== null && fault !== told) log("ERROR", "audit-text", { error: fault });
+    told = fault;
   };
-  repair();
+  try {
+    const { cut_bytes, appended } = text.repair(ledger);
+    if (cut_bytes > 0) log("WARN", "audit-text-repaired", { cut_bytes, appended });
+  } catch (error) {
+    if (error instanceof LedgerError) {
+      ledger.close();
+      throw error;
+    }
+    tell(errorCode(error) ?? "unreadable");
+  }
   ledger.afterCommit = (records) => {
-    if (fault !== null || text === null) return;
-    try {
-      text.append(records);
-    } catch (error) {
-      fault = errorCode(error) ?? "unreadable";
-      log("ERROR", "audit-text", { error: fault });
-    }
+    text.append(records);
+    tell(text.fault);
   };
-  return { ledger, textFault: () => fault, repair };
+  return { ledger, textFault: () => text.fault };
 }

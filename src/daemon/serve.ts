@@ -10,7 +10,8 @@
 import { BUILD } from "#build";
 import { parseArgs } from "@std/cli/parse-args";
 import { EXIT } from "../codes.ts";
-import { errorCode } from "../errors.ts";
+import { errorCode, FatalError } from "../errors.ts";
+import { LedgerError } from "../ledger/ledger_error.ts";
 import { isId, printable } from "../names.ts";
 import { policyPrograms } from "../policy/programs.ts";
 import { checkLayout, checkProgram, ensureAgent, lockState } from "../spool/layout.ts";
@@ -77,7 +78,10 @@ function agentsOnDisk(): string[] {
  * @param programs what this process was granted to run besides itself and the kill helper
  * @returns the exit code
  */
-export async function serve(words: readonly string[], programs: readonly string[]): Promise<number> {
+export async function serve(
+  words: readonly string[],
+  programs: readonly string[],
+): Promise<number> {
   const log = stderrLog();
   const parsed = options(words);
   if (typeof parsed === "string") {
@@ -91,7 +95,10 @@ export async function serve(words: readonly string[], programs: readonly string[
   }
   try {
     if (look("state")?.kind !== "directory" || look("spool")?.kind !== "directory") {
-      log("ERROR", "no-root", { cwd: Deno.cwd(), message: "run it in the root that chb init made" });
+      log("ERROR", "no-root", {
+        cwd: Deno.cwd(),
+        message: "run it in the root that chb init made",
+      });
       return EXIT.config;
     }
   } catch (error) {
@@ -103,7 +110,12 @@ export async function serve(words: readonly string[], programs: readonly string[
     tell(first, log);
     return EXIT.config;
   }
-  const lock = lockState();
+  // A human command holds the lock for a moment only.
+  let lock = lockState();
+  for (let tries = 0; lock === null && tries < 20; tries++) {
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    lock = lockState();
+  }
   if (lock === null) {
     log("ERROR", "locked", {
       pid: otherPid(),
@@ -113,6 +125,13 @@ export async function serve(words: readonly string[], programs: readonly string[
   }
   try {
     return await serveLocked(parsed, programs, log);
+  } catch (error) {
+    // What is stored cannot be used: a person must look before anything is served.
+    const refused = error instanceof LedgerError || error instanceof FatalError;
+    log("ERROR", refused ? "fatal" : "internal", {
+      error: error instanceof Error ? `${error.name}: ${error.message}` : "unknown",
+    });
+    return error instanceof LedgerError ? EXIT.config : EXIT.internal;
   } finally {
     lock.release();
   }
@@ -132,6 +151,23 @@ async function serveLocked(
   log: Log,
 ): Promise<number> {
   const opened = openLedger(Date.now, log);
+  try {
+    return await serveLedger(opened, opts, programs, log);
+  } finally {
+    try {
+      opened.ledger.close();
+    } catch (error) {
+      log("WARN", "ledger-close", { error: errorCode(error) });
+    }
+  }
+}
+
+async function serveLedger(
+  opened: ReturnType<typeof openLedger>,
+  opts: Options,
+  programs: readonly string[],
+  log: Log,
+): Promise<number> {
   const { ledger } = opened;
   const trust = new TrustStore();
   trust.reload(ledger);
@@ -145,7 +181,6 @@ async function serveLocked(
   for (const program of own) findings.push(...checkProgram(program));
   if (findings.some((f) => f.level === "error")) {
     tell(findings, log);
-    ledger.close();
     return EXIT.config;
   }
   const kept = giveUpPrograms([
@@ -153,7 +188,6 @@ async function serveLocked(
   ]);
   if (kept.length > 0) {
     log("ERROR", "grants-kept", { programs: kept.join(",") });
-    ledger.close();
     return EXIT.config;
   }
   const bridge = new Bridge({ ...opened, trust, agents, log, ...opts });
@@ -161,27 +195,14 @@ async function serveLocked(
   for (const signal of ["SIGTERM", "SIGINT"] as const) Deno.addSignalListener(signal, stop);
   // A terminal that goes away must not end the service.
   Deno.addSignalListener("SIGHUP", () => {});
-  let code: number = EXIT.ok;
-  try {
-    await bridge.run(() => {
-      const line = `chb: ready root=${printable(Deno.cwd(), 400)} agents=${agents.join(",")}` +
-        `${BUILD.source ? " source=true" : ""}${trust.policy === null ? " UNTRUSTED" : ""}\n`;
-      try {
-        Deno.stderr.writeSync(new TextEncoder().encode(line));
-      } catch {
-        // Nobody listens; the service goes on.
-      }
-    });
-  } catch (error) {
-    log("ERROR", "fatal", {
-      error: error instanceof Error ? `${error.name}: ${error.message}` : "unknown",
-    });
-    code = EXIT.internal;
-  }
-  try {
-    ledger.close();
-  } catch (error) {
-    log("WARN", "ledger-close", { error: errorCode(error) });
-  }
-  return code;
+  await bridge.run(() => {
+    const line = `chb: ready root=${printable(Deno.cwd(), 400)} agents=${agents.join(",")}` +
+      `${BUILD.source ? " source=true" : ""}${trust.policy === null ? " UNTRUSTED" : ""}\n`;
+    try {
+      Deno.stderr.writeSync(new TextEncoder().encode(line));
+    } catch {
+      // Nobody listens; the service goes on.
+    }
+  });
+  return EXIT.ok;
 }

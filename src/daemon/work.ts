@@ -18,6 +18,7 @@ import { errorCode, type Refusal } from "../errors.ts";
 import type { GateDeps } from "../gates/candidate.ts";
 import { recheck } from "../gates/order.ts";
 import type { Tx } from "../ledger/ledger.ts";
+import { LedgerError } from "../ledger/ledger_error.ts";
 import type { RecordRef, Row } from "../ledger/types.ts";
 import { checkArgs } from "../policy/check_args.ts";
 import type { CheckedArgs, Policy, VerbPolicy } from "../policy/policy.ts";
@@ -251,6 +252,7 @@ export class Work {
       const why = errorCode(error) ?? (error instanceof Error ? error.message : "unknown");
       if (this.#fault !== why) core.log("ERROR", "commit-failed", { error: why });
       this.#fault = why;
+      if (error instanceof LedgerError && error.fatal) throw error;
       return false;
     }
     for (const effect of first) effect();
@@ -558,6 +560,7 @@ export class Work {
     } catch (error) {
       for (const step of undo) step();
       core.log("ERROR", "commit-failed", { error: errorCode(error) });
+      if (error instanceof LedgerError && error.fatal) throw error;
       return;
     }
     for (const effect of after) effect();
