@@ -388,7 +388,9 @@ Deno.test("X5 X6 the wrapper starts the program with its own flags, whatever sur
     const config = JSON.stringify({
       imports: { "node:fs": evil, "#build": evil, "#commit": evil },
     });
-    for (const place of [directory, root]) Deno.writeTextFileSync(join(place, "deno.json"), config);
+    Deno.writeTextFileSync(join(root, "deno.json"), config);
+    // This one would end the start, were it read.
+    Deno.writeTextFileSync(join(directory, "deno.json"), `{ "imports": `);
     const { code, out, err } = await run(join(root, "bin/chb"), ["a b", "--allow-all", "$(id)"], {
       cwd: root,
       env: {
