@@ -511,5 +511,5 @@ Deno.test("shim does not use the processor while it waits", async () => {
   await sleep(200); // what the run left to do
   const before = ticks();
   await sleep(500);
-  assertEquals(ticks() - before, 0);
+  assert(ticks() - before <= 1, "at most one clock tick in half a second");
 });

@@ -133,6 +133,7 @@ export class ShimPool {
   readonly #options: PoolOptions;
   readonly #root: string;
   readonly #shims = new Set<PoolShim>();
+  #size: number;
   #closed = false;
   #fault: string | null = null;
   #failures = 0;
@@ -146,6 +147,7 @@ export class ShimPool {
       throw new RangeError("Cannot make pool: size and spares are at least 1");
     }
     this.#options = options;
+    this.#size = options.size;
     this.#root = options.root ?? ".";
   }
 
@@ -167,6 +169,18 @@ export class ShimPool {
   /** Pids of all shims that have not ended. */
   get pids(): number[] {
     return [...this.#shims].map((shim) => shim.pid);
+  }
+
+  /**
+   * Changes how many runs may go on at once, as when another policy comes into force. Shims that
+   * are too many leave when they have finished a run.
+   *
+   * @throws {RangeError} when `size` is below 1
+   */
+  resize(size: number): void {
+    if (!(size >= 1)) throw new RangeError("Cannot resize pool: size is at least 1");
+    this.#size = size;
+    this.#fill();
   }
 
   /** Starts the first shims. */
@@ -217,7 +231,7 @@ export class ShimPool {
 
   /** Shims that are missing (positive) or too many (negative). Spent ones do not count. */
   #missing(): number {
-    return this.#options.size + this.#options.spares - this.#count((shim) => !shim.spent);
+    return this.#size + this.#options.spares - this.#count((shim) => !shim.spent);
   }
 
   #free(shim: PoolShim): void {
@@ -246,7 +260,7 @@ export class ShimPool {
       this.#fill();
     }, ms);
     // Waiting to start a spare must not keep a daemon alive that has nothing else to do.
-    Deno.unrefTimer(Number(this.#timer));
+    Deno.unrefTimer(this.#timer);
   }
 
   #start(): void {
@@ -275,7 +289,7 @@ export class ShimPool {
     const impatience = setTimeout(() => {
       if (shim.state === "starting") shim.abandon();
     }, READY_MS);
-    Deno.unrefTimer(Number(impatience));
+    Deno.unrefTimer(impatience);
     const lines = new LineReader();
     let why = "";
     try {
