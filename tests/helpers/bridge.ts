@@ -27,7 +27,7 @@ export interface BridgeOptions {
   readonly agents?: readonly string[];
   /** False leaves the policy untrusted. */
   readonly trust?: boolean;
-  /** Words after `serve`. */
+  /** Words after `serve`; by default it polls twice a second. */
   readonly serve?: readonly string[];
 }
 
@@ -88,7 +88,7 @@ export class TestBridge implements AsyncDisposable {
   /** Makes a root; the daemon is not started yet. */
   static async make(options: BridgeOptions = {}): Promise<TestBridge> {
     const root = Deno.realPathSync(Deno.makeTempDirSync({ prefix: "chb-test-" }));
-    const bridge = new TestBridge(root, options.serve ?? []);
+    const bridge = new TestBridge(root, options.serve ?? ["--poll-ms", "500"]);
     const verbs = options.verbs ?? { "true": verb(["/usr/bin/true"]) };
     const policy = options.policy ?? {
       agents: { main: { verbs: Object.keys(verbs), scope: "mutating" } },
