@@ -124,8 +124,7 @@ const PACKAGES: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   fs: { "./ensure-dir": "fs/ensure_dir.ts", "./exists": "fs/exists.ts" },
   jsonc: { ".": "jsonc.ts" },
   path: Object.fromEntries(
-    ["basename", "dirname", "extname", "is-absolute", "join", "normalize", "relative", "resolve"]
-      .map((name) => [`./${name}`, `path/${name.replace("-", "_")}.ts`]),
+    ["dirname", "join"].map((name) => [`./${name}`, `path/${name}.ts`]),
   ),
 };
 

@@ -134,16 +134,21 @@ async function gatherFacts(
     return { ...before, ...here };
   }
   // Without a cache that stays, the registry's modules would be gone at the next start.
+  if (cache === undefined && forced === "jsr") {
+    throw new Stop(EXIT.config, "CHB_STD=jsr needs a cache that can be written: set DENO_DIR");
+  }
   const { std, why } = cache === undefined
     ? { std: "fallback" as const, why: "there is no cache that can be written" }
     : await decideStd();
   console.error(`std: ${std} (${why})`);
+  const mirror = Deno.env.get("JSR_URL");
+  const base = { std, ...here, ...(std === "jsr" && mirror ? { registry: mirror } : {}) };
   const generic = { programs: GENERIC_PROGRAMS, agents: ["main"] };
-  if (files.length === 0) return { std, policies, ...generic, ...here };
+  if (files.length === 0) return { ...base, policies, ...generic };
   const needs = await policyNeeds(std, files);
-  if (needs.ok) return { std, policies, programs: needs.programs, agents: needs.agents, ...here };
+  if (needs.ok) return { ...base, policies, programs: needs.programs, agents: needs.agents };
   console.error(`A policy can not be read, so only the usual programs are granted: ${needs.why}`);
-  return { std, policies: "unreadable", ...generic, ...here };
+  return { ...base, policies: "unreadable", ...generic };
 }
 
 /**

@@ -31,6 +31,8 @@ export interface WrapperFacts {
   readonly kill: string;
   /** Absolute path of the Deno to run. */
   readonly deno: string;
+  /** The registry that the cached modules came from, when it is not the usual one. */
+  readonly registry?: string;
   /** Absolute path of the program's entry point; that of this source tree when absent. */
   readonly main?: string;
   /** Absolute directory of Deno's cache. */
@@ -69,13 +71,16 @@ export function runFlags(facts: WrapperFacts): string[] {
 /** The whole script. */
 export function wrapperText(facts: WrapperFacts): string {
   const command = [facts.deno, ...runFlags(facts)].map(quote);
+  const environment = [
+    "DENO_NO_UPDATE_CHECK=1",
+    `DENO_DIR=${facts.cache}`,
+    ...(facts.registry === undefined ? [] : [`JSR_URL=${facts.registry}`]),
+  ];
   return [
     `${WRAPPER_HEAD} Written by \`deno task chb\`, and again whenever it would differ.`,
     `${FACTS}${JSON.stringify(facts)}`,
     "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-",
-    `exec /usr/bin/env -i \${NO_COLOR:+NO_COLOR=1} DENO_NO_UPDATE_CHECK=1 DENO_DIR=${
-      quote(facts.cache)
-    } \\`,
+    `exec /usr/bin/env -i \${NO_COLOR:+NO_COLOR=1} ${environment.map(quote).join(" ")} \\`,
     `  ${command.join(" \\\n  ")} "$@"`,
     "",
   ].join("\n");

@@ -1,6 +1,0 @@
-/**
- * Stands in for `@std/path/basename`.
- *
- * @module
- */
-export { basename } from "node:path";

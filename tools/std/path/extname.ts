@@ -1,6 +1,0 @@
-/**
- * Stands in for `@std/path/extname`.
- *
- * @module
- */
-export { extname } from "node:path";

@@ -1,6 +1,0 @@
-/**
- * Stands in for `@std/path/is-absolute`.
- *
- * @module
- */
-export { isAbsolute } from "node:path";

@@ -1,6 +1,0 @@
-/**
- * Stands in for `@std/path/normalize`.
- *
- * @module
- */
-export { normalize } from "node:path";

@@ -1,6 +1,0 @@
-/**
- * Stands in for `@std/path/relative`.
- *
- * @module
- */
-export { relative } from "node:path";

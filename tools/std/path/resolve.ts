@@ -1,6 +1,0 @@
-/**
- * Stands in for `@std/path/resolve`.
- *
- * @module
- */
-export { resolve } from "node:path";
