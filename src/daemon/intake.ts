@@ -269,7 +269,7 @@ export class Intake {
       uid: claim.look.uid,
     });
     const known = {
-      ...(c.request === undefined ? {} : { verb: c.request.verb }),
+      ...(c.request === undefined ? {} : { verb: printable(c.request.verb, 80) }),
       ...(c.request_sha256 === undefined ? {} : { request_sha256: c.request_sha256 }),
       received_at: isoTime(claim.arrival_ms),
       audit: ref,
@@ -482,7 +482,7 @@ export class Intake {
     batch.started.push(rid);
     batch.first.push(() => core.runs.launch(rid, verb.lock, ready));
     batch.after.push(() => {
-      this.#publish(rid);
+      core.publisher.soon(rid);
       this.#drop(claim);
     });
   }

@@ -17,6 +17,9 @@ import { isoTime, type Result } from "../result.ts";
 import { publish } from "../spool/publish.ts";
 import type { Log } from "./log.ts";
 
+/** Milliseconds for which a row that has just started is not told. */
+const SOON_MS = 10;
+
 const encoder = new TextEncoder();
 
 /** JSON with a newline, ready to be written. */
@@ -30,6 +33,7 @@ export class Publisher {
   readonly #now: () => number;
   #marks = new Set<number>();
   #dropped: string[] = [];
+  readonly #soon = new Set<number>();
   readonly #retryRows = new Set<number>();
   readonly #retryAnswers = new Map<string, StoredAnswer>();
   #fault: string | null = null;
@@ -90,6 +94,29 @@ export class Publisher {
     } catch (error) {
       this.#retryRows.add(row.rid);
       this.#failed("result", error);
+    }
+  }
+
+  /**
+   * Publishes a row that has just started, in a moment: most commands have ended by then, and their
+   * result is published instead. The agent's wait for an answer is not longer for it.
+   */
+  soon(rid: number): void {
+    if (this.#soon.size === 0) setTimeout(() => this.#catchUp(), SOON_MS);
+    this.#soon.add(rid);
+  }
+
+  #catchUp(): void {
+    const rids = [...this.#soon];
+    this.#soon.clear();
+    for (const rid of rids) {
+      try {
+        const row = this.#ledger.row(rid);
+        if (row !== null && row.state === "running" && row.pub === 0) this.row(row);
+      } catch (error) {
+        this.#retryRows.add(rid);
+        this.#failed("result", error);
+      }
     }
   }
 

@@ -116,7 +116,8 @@ export class Work {
         if (end !== null) ends.push(end);
       }
     }
-    if (ends.length === 0 && this.#core.slots.peek() === null) return false;
+    const { slots, pool } = this.#core;
+    if (ends.length === 0 && (pool.idle === 0 || slots.peek() === null)) return false;
     return this.#commit(ends);
   }
 
@@ -450,7 +451,7 @@ export class Work {
       batch.first.push(() => {
         core.runs.launch(row.rid, row.lock, ready);
       });
-      batch.after.push(() => this.#publish(row.rid));
+      batch.after.push(() => core.publisher.soon(row.rid));
     }
     return true;
   }

@@ -7,6 +7,8 @@
 import { assert } from "@std/assert";
 import { join } from "@std/path/join";
 import { BUILD } from "#build";
+import { schemas } from "../../src/policy/schema.ts";
+import { validate } from "../json_schema.ts";
 import { initScript } from "../../src/human/init.ts";
 import type { Result } from "../../src/result.ts";
 import { killPath } from "../../src/permissions.ts";
@@ -302,12 +304,47 @@ export class TestBridge implements AsyncDisposable {
     return [...Deno.readDirSync(this.path("spool/main/queue"))].map((e) => e.name);
   }
 
+  /** What of the files that agents and people read does not fit its published schema. */
+  schemaErrors(): string[] {
+    const errors: string[] = [];
+    const all = schemas();
+    const judge = (kind: keyof typeof all, path: string, value: unknown) => {
+      for (const e of validate(all[kind], value)) errors.push(`${path} (${kind}): ${e}`);
+    };
+    for (const agent of Deno.readDirSync(this.path("spool"))) {
+      const base = this.path("spool", agent.name);
+      for (const dir of ["results", "inbox/refused"]) {
+        if (!there(join(base, dir))) continue;
+        let n = 0;
+        for (const { name, isFile } of Deno.readDirSync(join(base, dir))) {
+          if (!isFile || !name.endsWith(".json") || n++ > 300) continue;
+          const path = join(base, dir, name);
+          judge("result", path, readJson(path));
+        }
+      }
+      for (const kind of ["status", "catalogue"] as const) {
+        const path = join(base, "inbox", `${kind}.json`);
+        if (there(path)) judge(kind, path, readJson(path));
+      }
+    }
+    for (const record of this.audit().slice(-500)) judge("audit-record", "audit.jsonl", record);
+    return errors;
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     await this.stop("SIGKILL");
     await this.#endShims();
+    let errors: string[];
+    try {
+      errors = this.schemaErrors();
+    } catch {
+      // A test that made directories unreadable judges its files itself.
+      errors = [];
+    }
     // A test may have left a directory that its owner cannot enter.
     await new Deno.Command("chmod", { args: ["-R", "u+rwx", this.root], stderr: "null" }).output();
     Deno.removeSync(this.root, { recursive: true });
+    assert(errors.length === 0, `files do not fit their schema:\n${errors.join("\n")}`);
   }
 
   /** Ends shims that outlived the daemon, found by their working directory. */
