@@ -18,7 +18,7 @@
  *
  * @module
  */
-import { closeSync, mkdirSync, readdirSync, renameSync, unlinkSync } from "node:fs";
+import { closeSync, fstatSync, mkdirSync, readdirSync, renameSync, unlinkSync } from "node:fs";
 import { errorCode } from "../errors.ts";
 import { randomHex } from "../names.ts";
 import { agentPaths } from "./agent_paths.ts";
@@ -118,7 +118,13 @@ class OpenOutput implements OutputFile {
 
   append(bytes: Uint8Array): void {
     if (this.#fd === null) throw new TypeError("Cannot append: the output file is closed");
-    writeAll(this.#fd, bytes, (count) => this.#size += count);
+    try {
+      writeAll(this.#fd, bytes);
+      this.#size += bytes.length;
+    } catch (error) {
+      this.#size = Number(fstatSync(this.#fd, { bigint: true }).size);
+      throw error;
+    }
   }
 
   close(): void {

@@ -365,20 +365,31 @@ export class SpoolWatch {
     const now = performance.now();
     const quick = slot.replacements < QUICK_REPLACEMENTS ||
       now - slot.replacedAt >= SLOW_REPLACEMENT_MS;
-    slot.worker?.terminate();
-    slot.worker = null;
-    for (const watched of slot.watched) {
-      watched.state = "off";
-      watched.probe = null;
-      watched.debt = 0;
-      watched.retryAt = now + SLOW_REPLACEMENT_MS;
-      this.#setMode(watched, "poll", "the watcher fell silent");
-      watched.decided();
-    }
+    this.#stopWorker(slot, "the watcher fell silent");
     if (!quick || slot.replacements >= MAX_REPLACEMENTS) return;
     slot.replacements++;
     slot.replacedAt = now;
     this.#startWorker(slot);
+  }
+
+  /** Ends a worker that does its work, and starts another one. */
+  #restart(slot: Slot): void {
+    this.#stopWorker(slot, "the queue was replaced");
+    this.#startWorker(slot);
+  }
+
+  #stopWorker(slot: Slot, why: string): void {
+    slot.worker?.terminate();
+    slot.worker = null;
+    for (const watched of slot.watched) {
+      watched.state = "off";
+      watched.pin = null;
+      watched.probe = null;
+      watched.debt = 0;
+      watched.retryAt = performance.now() + SLOW_REPLACEMENT_MS;
+      this.#setMode(watched, "poll", why);
+      watched.decided();
+    }
   }
 
   #failed(watched: Watched, message: string): void {
@@ -449,7 +460,9 @@ export class SpoolWatch {
     watched.heard = 0;
     if (watched.pin !== null && (seen === null || pinOf(seen) !== watched.pin)) {
       this.#options.log("queue-replaced", { agent: watched.agent });
-      this.#watch(watched);
+      // The runtime's watcher does not take a second directory of the same name.
+      if (watched.mode === "watch") this.#restart(watched.slot);
+      else this.#replace(watched.slot);
       this.#options.onScan(watched.agent, "replaced");
       return;
     }

@@ -28,22 +28,17 @@ export function createNew(path: string, mode: number): number {
 }
 
 /**
- * Writes all bytes.
+ * Writes all bytes at the descriptor's place.
  *
- * @param onWritten told the count of each write, so that a failure in between can be accounted for
- * @throws the system error that ended it
+ * @throws the system error that ended it; a part may have been written then, and only the size of the
+ *   file tells how much
  */
-export function writeAll(
-  fd: number,
-  bytes: Uint8Array,
-  onWritten?: (count: number) => void,
-): void {
+export function writeAll(fd: number, bytes: Uint8Array): void {
   let done = 0;
   while (done < bytes.length) {
     const count = writeSync(fd, bytes, done, bytes.length - done);
     if (count <= 0) throw Object.assign(new Error("Cannot write: no progress"), { code: "EIO" });
     done += count;
-    onWritten?.(count);
   }
 }
 
