@@ -338,6 +338,24 @@ Deno.test("checkArgs() names what is unknown or missing, and what was meant", ()
   assertEquals(none.hint, "It takes no arguments");
 });
 
+Deno.test("checkArgs() says what was wrong with a text", () => {
+  const verb = taking({ type: "text", max_length: 10 });
+  for (
+    const [value, words] of [
+      ["", "Empty text"],
+      ["a\nb", "A control character"],
+      ["\ud800", "A control character"],
+      ["-a", 'The value starts with "-"'],
+      ["@a", 'The value starts with "@"'],
+      ["x".repeat(11), "Too long: more than 10 bytes"],
+    ] as const
+  ) {
+    const outcome = checkArgs(verb, { a: value });
+    assert(!outcome.ok);
+    assertStringIncludes(outcome.message, words);
+  }
+});
+
 Deno.test("checkArgs() fills in defaults, sorts, freezes, and keeps nothing of the request", () => {
   const verb = verbOf(["/usr/bin/tool", "{z}", "{b}", "{m}"], {
     z: { type: "integer", default: 3 },

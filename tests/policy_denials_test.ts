@@ -297,6 +297,9 @@ const DENIED_CONTAINER: readonly [rule: DenialRule, at: number, argv: readonly s
   ["container-mount", 2, ["run", "-v", "/:/host:ro", "img"]],
   ["container-mount", 2, ["run", "-v", "//:/host", "img"]],
   ["container-mount", 2, ["run", "-v", "/home/..:/host", "img"]],
+  ["container-mount", 2, ["run", "-v", "/srv/x/../../etc:/host", "img"]],
+  ["container-mount", 2, ["run", "-v", "/srv/../etc:/host:ro", "img"]],
+  ["container-mount", 2, ["run", "-v", "/srv/.//x:/host", "img"]],
   ["container-mount", 2, ["run", "-v", "/", "img"]],
   ["container-mount", 2, ["run", "-itv", "/:/host", "img"]],
   ["container-mount", 2, ["run", "-itv/:/host", "img"]],
@@ -333,6 +336,7 @@ const DENIED_CONTAINER: readonly [rule: DenialRule, at: number, argv: readonly s
   ["container-mount", 3, ["volume", "create", "--opt=device=/", "x"]],
   ["container-mount", 3, ["volume", "create", "-o", "device=/etc", "x"]],
   ["container-mount", 3, ["compose", "run", "-v", "/:/x", "web"]],
+  ["container-mount", 3, ["build", "--tag=x", "/"]],
   ["container-mount", 2, ["run", "--rm", "img", "tool", "-v", "/:/x"]],
 ];
 
@@ -526,6 +530,7 @@ Deno.test("X3 parsePolicy() takes no compose or manifest file from where an agen
     ["/usr/bin/docker", "stack", "deploy", "-c", "{f}", "app"],
     ["/usr/bin/kubectl", "apply", "--filename={f}"],
     ["/usr/bin/kubectl", "apply", "-k", "{f}"],
+    ["/usr/bin/helm", "upgrade", "app", "--values={f}"],
   ];
   for (const argv of cases) {
     const rules = rulesOf(argvErrors(argv, writable));
@@ -574,6 +579,9 @@ Deno.test("parsePolicy() puts no request text where a program expects code", () 
     ) {
       const errors = argvErrors(["/usr/bin/tool", `${flag}={a}`], { a: { type } });
       assertEquals(rulesOf(errors), ["placeholder-code"], flag);
+      if (type === "text") continue;
+      const apart = argvErrors(["/usr/bin/tool", flag, "{a}"], { a: { type } });
+      assertEquals(rulesOf(apart), ["placeholder-code"], flag);
     }
     for (const flag of ["--message", "--comment", "--title", "--recommend"]) {
       assertEquals(argvErrors(["/usr/bin/tool", `${flag}={a}`], { a: { type } }), [], flag);
@@ -593,6 +601,7 @@ Deno.test("X1 parsePolicy() puts a value that may start with a dash behind -- or
       "verbs.v.argv[1]",
     ]);
     assertEquals(argvErrors(["/usr/bin/tool", "{a}", "--"], { a }).length, 1);
+    assertEquals(argvErrors(["/usr/bin/tool", "x", "--y", "-", "{a}"], { a }).length, 1);
     assertEquals(argvErrors(["/usr/bin/tool", "--", "x", "{a}"], { a }), []);
     assertEquals(argvErrors(["/usr/bin/tool", "--note={a}"], { a }), []);
   }
@@ -612,6 +621,10 @@ Deno.test("parsePolicy() names nothing in the spool", () => {
       text,
     );
   }
+  assertEquals(
+    rulesOf(argvErrors(["/usr/bin/tool"], {}, { env: { COMPOSE_FILE: "spool/main/queue/c" } })),
+    ["spool-path"],
+  );
   for (const text of ["spool", "carpool/x", "/srv/spool/x", "myspool/x"]) {
     assertEquals(argvErrors(["/usr/bin/tool", text]), [], text);
   }

@@ -670,6 +670,14 @@ Deno.test("parsePolicy() lets a destructive verb go unapproved only when it says
   assert(parsed.warnings.some(({ rule }) => rule === "unapproved-destruction"));
 });
 
+Deno.test("parsePolicy() lets no request wait longer than its key is remembered", () => {
+  const retention = { results_days: 1, ledger_days: 1 };
+  const errors = errorsOf(changed([["retention"], retention], [["limits", "max_age_s"], 86401]));
+  assertEquals(errors.map((e) => e.path), ["limits.max_age_s"]);
+  const fine = changed([["retention"], retention], [["limits", "max_age_s"], 86400]);
+  assertEquals(errorsOf(fine), []);
+});
+
 Deno.test("parsePolicy() keeps everything that the sample says", () => {
   const policy = valid(sample());
   const restart = policy.verbs.get("restart");
@@ -879,6 +887,7 @@ Deno.test("J7 parsePolicy() refuses a byte order mark and bytes that are not UTF
   const marked = parsePolicy(new Uint8Array([0xef, 0xbb, 0xbf, ...text]));
   assert(!marked.ok);
   assertEquals([marked.errors[0]?.line, marked.errors[0]?.column], [1, 1]);
+  assert(marked.errors[0]?.message.includes("byte order mark"));
   const bad = parsePolicy(new Uint8Array([...text.subarray(0, 4), 0xff, ...text.subarray(4)]));
   assert(!bad.ok);
   assertEquals([bad.errors[0]?.line, bad.errors[0]?.column], [2, 3]);

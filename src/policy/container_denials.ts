@@ -47,7 +47,7 @@ type Engine = "engine" | "compose" | "kube" | "system";
 
 const ENGINES: readonly (readonly [Engine, ReadonlySet<string>])[] = [
   ["compose", new Set(["docker-compose", "podman-compose"])],
-  ["kube", new Set(["kubectl", "oc", "k3s", "microk8s", "kubecolor"])],
+  ["kube", new Set(["kubectl", "oc", "k3s", "microk8s", "kubecolor", "helm"])],
   ["system", new Set(["lxc", "incus"])],
   [
     "engine",
@@ -434,6 +434,13 @@ function deniedWord(
       rule: "container-privilege",
       message: '"machine ssh" opens a shell in the virtual machine of the engine',
       hint: "Leave it out",
+    };
+  }
+  if (text === "/" && slots.slice(0, index).some((slot) => slot.texts.includes("build"))) {
+    return {
+      rule: "container-mount",
+      message: "The build would get the whole host as its context",
+      hint: "Name the directory that is built",
     };
   }
   if (engine === "kube" && (/^nodes?\//.test(text) || text === "--profile=sysadmin")) {

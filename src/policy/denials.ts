@@ -370,15 +370,15 @@ const CODE_FLAG =
   /^--(?:(?:[a-z]+-)*(?:command|cmd|exec|execute|eval|code|script|expression|shell|hook|program|rsh|pager|editor)|upload-pack|receive-pack|use-compress-program|to-command|checkpoint-action|info-script|new-volume-script|post-renderer|pre|wrapper|preload|require|import|plugin|init-file|rcfile|config-env)=$/;
 
 /**
- * Why a placeholder may not be the tail of an option, or null.
+ * Why a value may not follow an option, or null.
  *
- * @param prefix the element up to the placeholder, such as `--message=`
+ * @param option up to the value, such as `--message=`, or as an element of its own, `--message`
  */
-export function deniedCodeFlag(prefix: string): Denial | null {
-  if (!CODE_FLAG.test(prefix.toLowerCase())) return null;
+export function deniedCodeFlag(option: string): Denial | null {
+  if (!CODE_FLAG.test(option.toLowerCase().replace(/=?$/, "="))) return null;
   return {
     rule: "placeholder-code",
-    message: `"${prefix}" takes code, a command or a program`,
+    message: `"${option}" takes code, a command or a program`,
     hint: "Write the value into the policy, or give the argument the type enum",
   };
 }

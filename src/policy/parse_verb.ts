@@ -382,7 +382,8 @@ function parseArgv(
       if (namesSpool(text)) spoolPath(at, findings);
       return;
     }
-    checkPlaceholder(outcome.element, rules.args, afterDashes, at, findings);
+    const option = outcome.element.prefix || (texts[index] ?? "");
+    checkPlaceholder(outcome.element, rules.args, { afterDashes, option }, at, findings);
   });
   const slots = elements.map((element) => slotOf(element, rules.args));
   for (const denial of deniedContainerArguments(program, slots)) {
@@ -417,7 +418,12 @@ export function checkProgramText(program: string, path: string, findings: Findin
 function checkPlaceholder(
   element: Extract<ArgvElement, { kind: "placeholder" }>,
   args: ReadonlyMap<string, ArgSpec>,
-  afterDashes: boolean,
+  { afterDashes, option }: {
+    /** A fixed `--` stands before it. */
+    readonly afterDashes: boolean;
+    /** What it can be the value of: its own prefix, or the element before it. */
+    readonly option: string;
+  },
   path: string,
   findings: Findings,
 ): void {
@@ -452,7 +458,7 @@ function checkPlaceholder(
     );
   }
   if (spec.type !== "integer") {
-    const denial = deniedCodeFlag(element.prefix);
+    const denial = deniedCodeFlag(option);
     if (denial !== null) findings.denial(path, denial);
   }
 }
@@ -517,9 +523,11 @@ export function checkEnvironment(
   path: string,
   findings: Findings,
 ): void {
-  for (const [name, value] of env ?? []) {
-    const denial = deniedEnvironment(name, value ?? "");
-    if (denial !== null) findings.denial(below(path, name), denial);
+  for (const [name, value = ""] of env ?? []) {
+    const at = below(path, name);
+    const denial = deniedEnvironment(name, value);
+    if (denial !== null) findings.denial(at, denial);
+    if (namesSpool(value)) spoolPath(at, findings);
   }
 }
 

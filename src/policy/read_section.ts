@@ -195,8 +195,8 @@ function readField(field: Field, value: unknown, path: string, findings: Finding
     case "number":
       if (typeof value !== "number") return wrongType();
       if (
-        !Number.isFinite(value) || (field.kind === "integer" && !Number.isSafeInteger(value)) ||
-        value < field.min || value > field.max
+        (field.kind === "integer" && !Number.isSafeInteger(value)) ||
+        !(value >= field.min && value <= field.max)
       ) {
         findings.error(path, `Out of bounds: found ${value}`, rightFor(field));
         return undefined;

@@ -20,35 +20,38 @@ function fold(word: string): string {
 }
 
 /**
- * Edits between two words (insert, delete, replace, swap of neighbours), or `limit + 1` as soon as
- * it is certain that there are more than `limit`.
+ * Edits between two words (insert, delete, replace, swap of neighbours), or something above `limit`
+ * when there are more. Only the cells near the diagonal are looked at: what is further from it than
+ * `limit` has cost more than `limit` already.
  */
 function distance(a: string, b: string, limit: number): number {
-  if (Math.abs(a.length - b.length) > limit) return limit + 1;
+  const far = limit + 1;
+  if (Math.abs(a.length - b.length) > limit) return far;
   let before: number[] = [];
-  let previous = Array.from({ length: b.length + 1 }, (_, j) => j);
+  let previous = Array.from({ length: b.length + 1 }, (_, j) => (j <= limit ? j : far));
   for (let i = 1; i <= a.length; i++) {
-    const row = [i];
-    let best = i;
-    for (let j = 1; j <= b.length; j++) {
+    const row: number[] = new Array(b.length + 1).fill(far);
+    if (i <= limit) row[0] = i;
+    let best = row[0] ?? far;
+    for (let j = Math.max(1, i - limit); j <= Math.min(b.length, i + limit); j++) {
       const same = a[i - 1] === b[j - 1];
       let cost = Math.min(
-        (previous[j] ?? 0) + 1,
-        (row[j - 1] ?? 0) + 1,
-        (previous[j - 1] ?? 0) + (same ? 0 : 1),
+        (previous[j] ?? far) + 1,
+        (row[j - 1] ?? far) + 1,
+        (previous[j - 1] ?? far) + (same ? 0 : 1),
       );
       if (i > 1 && j > 1 && a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1]) {
-        cost = Math.min(cost, (before[j - 2] ?? 0) + 1);
+        cost = Math.min(cost, (before[j - 2] ?? far) + 1);
       }
-      row.push(cost);
+      row[j] = cost;
       best = Math.min(best, cost);
     }
-    // A swap can reach back one row further, so a hopeless row alone does not end it.
-    if (best > limit && Math.min(...previous) > limit) return limit + 1;
+    // A swap reaches back two rows, so it takes two hopeless rows to end it.
+    if (best > limit && Math.min(...previous) > limit) return far;
     before = previous;
     previous = row;
   }
-  return previous[b.length] ?? limit + 1;
+  return previous[b.length] ?? far;
 }
 
 /**
