@@ -29,6 +29,7 @@ import { objectRefusal } from "../spool/object_check.ts";
 import { readClaim } from "../spool/read_claim.ts";
 import { removeRefused } from "../spool/publish.ts";
 import type { Claim, Look } from "../spool/types.ts";
+import { transition } from "../transitions.ts";
 import { builtinAnswer } from "./builtins.ts";
 import type { Core } from "./core.ts";
 import { base, type Prepared } from "./runs.ts";
@@ -429,7 +430,7 @@ export class Intake {
       verb: verb.name,
       class: verb.class,
       lock: verb.lock,
-      state: prepared === null ? "pending" : "running",
+      state: transition(null, prepared === null ? "accept-waiting" : "accept-starting"),
       outcome: null,
       reason: null,
       request: bytes,

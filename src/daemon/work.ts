@@ -30,6 +30,7 @@ import { markCancel, readTaken, runLocked, voidOrder } from "../run/order_file.t
 import type { Shim, ShimLine } from "../run/pool.ts";
 import { runDir } from "../run/run_dir.ts";
 import { look } from "../spool/look.ts";
+import { transition } from "../transitions.ts";
 import type { Core } from "./core.ts";
 import { pendingResult, runningResult } from "./intake.ts";
 import { type ActiveRun, base, exitReason, finishedResult, type Prepared } from "./runs.ts";
@@ -288,7 +289,7 @@ export class Work {
     const released = exit.started ? [] : core.ledger.idsOf(row.rid);
     if (!exit.started) tx.release(row.rid);
     tx.updateRow(row.rid, {
-      state: "done",
+      state: transition(row.state, exit.started ? "end" : "not-started"),
       outcome: coded(reason).outcome ?? null,
       reason,
       ...(exit.started_ms === null ? {} : { started_ms: exit.started_ms }),
@@ -323,7 +324,7 @@ export class Work {
     });
     const result = pendingResult({ ...row, attempt: end.attempt }, "slot", audit);
     tx.updateRow(row.rid, {
-      state: "pending",
+      state: transition(row.state, end.attempt === row.attempt ? "void" : "rerun"),
       run: null,
       started_ms: null,
       attempt: end.attempt,
@@ -364,7 +365,7 @@ export class Work {
       audit,
     };
     tx.updateRow(row.rid, {
-      state: "uncertain",
+      state: transition(row.state, "lose"),
       outcome: null,
       reason: "uncertain",
       finished_ms: this.#core.now(),
@@ -437,7 +438,7 @@ export class Work {
         policy: policy.digest,
       });
       tx.updateRow(row.rid, {
-        state: "running",
+        state: transition(row.state, "start"),
         run: ready.run,
         started_ms: now,
         policy: policy.digest,
@@ -477,7 +478,7 @@ export class Work {
     const released = core.ledger.idsOf(row.rid);
     tx.release(row.rid);
     tx.updateRow(row.rid, {
-      state: "done",
+      state: transition(row.state, "turn-down"),
       outcome: coded(refusal.reason).outcome ?? null,
       reason: refusal.reason,
       finished_ms: core.now(),
@@ -540,7 +541,7 @@ export class Work {
             audit,
           };
           tx.updateRow(row.rid, {
-            state: "done",
+            state: transition(row.state, "expire"),
             outcome: "expired",
             reason: "expired",
             finished_ms: now,
