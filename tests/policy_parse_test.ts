@@ -678,6 +678,11 @@ Deno.test("parsePolicy() lets no request wait longer than its key is remembered"
   assertEquals(errorsOf(fine), []);
 });
 
+Deno.test("parsePolicy() takes no braces of another program for a lookup's placeholder", () => {
+  const errors = errorsOf(changed([[...RESTART, "lookup", "argv"], ["base/x", "{{.id}}"]]));
+  assertEquals(errors.map((e) => e.path), ["verbs.restart.lookup.argv"]);
+});
+
 Deno.test("parsePolicy() keeps everything that the sample says", () => {
   const policy = valid(sample());
   const restart = policy.verbs.get("restart");

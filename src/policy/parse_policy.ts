@@ -18,7 +18,8 @@ import { BUILTIN_VERBS, deniedVerb, RULES } from "./denials.ts";
 import { parseElement } from "./argv_template.ts";
 import { deepFreeze, FrozenMap } from "./frozen.ts";
 import { below } from "./json_path.ts";
-import { checkEnvironment, checkProgramText, parseVerb } from "./parse_verb.ts";
+import { checkProgramText } from "./parse_argv.ts";
+import { checkEnvironment, parseVerb } from "./parse_verb.ts";
 import {
   type AgentPolicy,
   CLASSES,
@@ -103,7 +104,8 @@ function build(
 
   if (
     limits === undefined || retention?.results_days === undefined ||
-    retention.ledger_days === undefined || raw.on_stop === undefined || raw.redact === undefined
+    retention.ledger_days === undefined || raw.on_stop === undefined || raw.redact === undefined ||
+    verbs.built.length < verbs.names.length || agents.length !== raw.agents?.size
   ) return undefined;
   return {
     digest: createHash("sha256").update(bytes).digest("hex"),
