@@ -16,7 +16,15 @@ import {
   writeExit,
 } from "../src/run/exit_record.ts";
 import { isExecutableFormat, lookProgram, sameFile } from "../src/run/file_identity.ts";
-import { groupAlive, killArgv, killGroup, PGID_MAX } from "../src/run/kill_group.ts";
+import {
+  groupAlive,
+  type GroupAnswer,
+  type GroupSignal,
+  insist,
+  killArgv,
+  killGroup,
+  PGID_MAX,
+} from "../src/run/kill_group.ts";
 import { LastBytes } from "../src/run/last_bytes.ts";
 import { LineReader } from "../src/run/line_reader.ts";
 import type { Exit, Order } from "../src/run/order.ts";
@@ -629,6 +637,29 @@ Deno.test("groupAlive() and killGroup() reach the whole group of a detached proc
   while (await groupAlive(child.pid)) assert(performance.now() < end, "the grandchild is gone too");
   assertEquals(await killGroup(child.pid, "KILL"), false, "nothing is there any more");
   await reader.cancel();
+});
+
+Deno.test("insist() tries again while the helper cannot run, and stops when it is sent or unwanted", async () => {
+  const answers: GroupAnswer[] = ["unknown", "unknown", "none", "sent", "unknown"];
+  const failed: GroupAnswer[] = [];
+  const sent: [string, number][] = [];
+  const how = {
+    pgid: 4711,
+    wanted: () => true,
+    failed: (answer: GroupAnswer) => void failed.push(answer),
+    send: (signal: GroupSignal, pgid: number) => {
+      sent.push([signal, pgid]);
+      return Promise.resolve(answers.shift() ?? "sent");
+    },
+  };
+  const start = performance.now();
+  await insist({ ...how, signal: "KILL" });
+  assert(performance.now() - start >= 350 - 5, "50, 100 and 200 ms");
+  assertEquals(failed, ["unknown", "unknown", "none"]);
+  assertEquals(sent, Array.from({ length: 4 }, () => ["KILL", 4711]));
+  let left = 1;
+  await insist({ ...how, signal: "TERM", wanted: () => left-- > 0 });
+  assertEquals(sent.slice(4), [["TERM", 4711]], "nobody wants it any more");
 });
 
 Deno.test("a run id is never used twice: 128 random bits", () => {

@@ -40,7 +40,7 @@ function bystander(): AsyncDisposable & { alive: () => Promise<boolean> } {
 Deno.test("shim ends a command at its time limit with TERM, and its whole group (X10)", async () => {
   await using root = ShimRoot.make({
     scripts: {
-      tree: `(sleep 1; echo late >> ${HERE}/marks) &\n(sleep 60) & echo up; exec sleep 60`,
+      tree: `(sleep 0.8; echo late >> ${HERE}/marks) &\n(sleep 60) & echo up; exec sleep 60`,
     },
   });
   await using other = bystander();
@@ -53,7 +53,7 @@ Deno.test("shim ends a command at its time limit with TERM, and its whole group 
   assertEquals(root.read(run, "stdout"), "up\n");
   assertEquals((await shim.close()).signal, "SIGKILL");
   await root.groupEnds(shim.pid);
-  await sleep(1100);
+  await sleep(600);
   assertEquals(marks(root), "", "the grandchild is gone too");
   assertEquals(await other.alive(), true);
 });
@@ -107,7 +107,7 @@ Deno.test("shim does not wait for a background child that holds the pipes (X11)"
   assertEquals([exit.stdout.bytes, exit.stdout.complete], [6, false]);
   assertEquals(root.read(run, "stdout"), "early\n");
   await root.groupEnds(shim.pid);
-  await sleep(1100);
+  await sleep(900);
   assertEquals(marks(root), "", "what was left behind was ended");
 });
 
@@ -302,6 +302,66 @@ Deno.test({
       assertEquals([exit.stdout.bytes, exit.stdout.complete], [300_004, false]);
       assert(exit.stdout.file_bytes > 0 && exit.stdout.file_bytes < 65_536);
       assertEquals(Deno.statSync(`${root.dir(run)}/stdout`).size, exit.stdout.file_bytes);
+    } finally {
+      unmount(runs);
+    }
+  },
+});
+
+/** A mount that takes no change at all, or takes them again. */
+function remount(path: string, mode: "ro" | "rw"): void {
+  const { success } = new Deno.Command("mount", {
+    args: ["-o", `remount,${mode}`, path],
+    stdin: "null",
+  }).outputSync();
+  assert(success);
+}
+
+Deno.test({
+  name: "shim keeps lock and outcome while nothing can be recorded, and records it later (S1)" +
+    (noMount === null ? "" : ` # SKIP ${noMount}`),
+  ignore: noMount !== null,
+  async fn() {
+    await using root = ShimRoot.make({ scripts: { slow: "sleep 0.5; exit 6" } });
+    const runs = root.path("state/runs");
+    const shim = await root.shim();
+    assertEquals(mountSmall(runs), null);
+    try {
+      const run = root.prepare(shim, "slow");
+      await shim.write(`${run}\n`);
+      await until("the start", () => root.files(run).includes("taken.json"));
+      remount(runs, "ro");
+      await sleep(1200);
+      assertEquals(root.files(run), ["taken.json"]);
+      assertEquals(runLocked(run, root.root), true, "its slot is still taken");
+      remount(runs, "rw");
+      assertEquals(await shim.line(), `exit ${run} reusable`);
+      assertEquals(root.mustExit(run).exit_code, 6);
+    } finally {
+      unmount(runs);
+    }
+  },
+});
+
+Deno.test({
+  name: "shim kills its group at the time limit although nothing can be recorded (S1, X10)" +
+    (noMount === null ? "" : ` # SKIP ${noMount}`),
+  ignore: noMount !== null,
+  async fn() {
+    await using root = ShimRoot.make({
+      scripts: { deaf: "trap '' TERM; while :; do sleep 1; done" },
+    });
+    const runs = root.path("state/runs");
+    const shim = await root.shim();
+    assertEquals(mountSmall(runs), null);
+    try {
+      const run = root.prepare(shim, "deaf", {}, { timeout_ms: 400, grace_ms: 100 });
+      await shim.write(`${run}\n`);
+      await until("the start", () => root.files(run).includes("taken.json"));
+      remount(runs, "ro");
+      assertEquals((await shim.close()).signal, "SIGKILL");
+      assertEquals(root.files(run), ["taken.json"]);
+      await root.groupEnds(shim.pid);
     } finally {
       unmount(runs);
     }

@@ -101,7 +101,8 @@ Deno.test("shim tells exit codes and signals apart, whatever the command ends by
 });
 
 Deno.test("shim survives every signal that a command can send to its own group", async () => {
-  const signals = "TERM INT HUP QUIT USR1 USR2 PIPE ALRM TSTP TTIN TTOU CONT";
+  const signals = "TERM INT HUP QUIT USR1 USR2 PIPE ALRM TSTP TTIN TTOU CONT " +
+    "ABRT XCPU XFSZ VTALRM PROF IO PWR STKFLT";
   await using root = ShimRoot.make({
     scripts: {
       noisy: `trap '' ${signals}; for s in ${signals}; do kill -$s 0; done; echo survived`,
@@ -113,6 +114,17 @@ Deno.test("shim survives every signal that a command can send to its own group",
     assertEquals(await shim.run(run), `exit ${run} reusable`);
     assertEquals(root.read(run, "stdout"), "survived\n");
   }
+});
+
+Deno.test("shim that waits for an order survives signals, and being stopped for a while", async () => {
+  await using root = ShimRoot.make();
+  const shim = await root.shim();
+  for (const signal of ["SIGTERM", "SIGINT", "SIGHUP", "SIGSTOP", "SIGCONT"] as const) {
+    Deno.kill(shim.pid, signal);
+    await sleep(20);
+  }
+  const run = root.prepare(shim, "true");
+  assertEquals(await shim.run(run), `exit ${run} reusable`);
 });
 
 // What is not an order
@@ -174,6 +186,14 @@ const CHANGED: [string, string, (order: Order, root: ShimRoot) => Order | void][
     ...o,
     program: { ...o.program, mtime_ms: 0 },
   })],
+  ["a required file that the order leaves out", "required-file-not-in-order", (o) => ({
+    ...o,
+    requires: [],
+  })],
+  ["a field that no order has", "order-unreadable", (o) => Object.assign(o, { argv: ["/bin/sh"] })],
+];
+
+const CHANGED_DISK: typeof CHANGED = [
   ["a program rewritten after the order", "program-differs", (_, root) => {
     Deno.writeTextFileSync(root.path("base/word"), "#!/bin/sh\necho evil >> ${0%/*}/marks\n");
   }],
@@ -194,11 +214,6 @@ const CHANGED: [string, string, (order: Order, root: ShimRoot) => Order | void][
     Deno.removeSync(root.path("base/data"));
     Deno.mkdirSync(root.path("base/data"));
   }],
-  ["a required file that the order leaves out", "required-file-not-in-order", (o) => ({
-    ...o,
-    requires: [],
-  })],
-  ["a field that no order has", "order-unreadable", (o) => Object.assign(o, { argv: ["/bin/sh"] })],
 ];
 
 /** A root with one verb whose script leaves a mark, for the orders above. */
@@ -218,31 +233,38 @@ function wordRoot(): ShimRoot {
   });
 }
 
-Deno.test("shim refuses an order that differs from what was trusted, and runs nothing", async (t) => {
-  for (const [what, detail, change] of CHANGED) {
-    await t.step(what, async () => {
-      await using root = wordRoot();
-      const shim = await root.shim();
-      const order = root.order(shim, "word", { word: "a" });
-      const changed = change(order, root) ?? order;
-      prepareRun(changed, root.root);
-      assertEquals(await shim.run(order.run), `exit ${order.run} reusable`);
-      const exit = root.mustExit(order.run);
-      assert(root.read(order.run, "shim.log").includes(detail));
-      assertEquals([exit.kind, exit.started, exit.detail], ["base_changed", false, detail]);
-      assertEquals([exit.exit_code, exit.signal, exit.started_ms], [null, null, null]);
-      const marks = [...Deno.readDirSync(root.path("base"))].map((e) => e.name);
-      assert(!marks.includes("marks"), "nothing ran");
-    });
-  }
-  await t.step("and runs the very same order unchanged", async () => {
+async function refuses(
+  root: ShimRoot,
+  shim: RawShim,
+  [what, detail, change]: (typeof CHANGED)[number],
+): Promise<void> {
+  const order = root.order(shim, "word", { word: "a" });
+  prepareRun(change(order, root) ?? order, root.root);
+  assertEquals(await shim.run(order.run), `exit ${order.run} reusable`, what);
+  const exit = root.mustExit(order.run);
+  assert(root.read(order.run, "shim.log").includes(detail), what);
+  assertEquals([exit.kind, exit.started, exit.detail], ["base_changed", false, detail], what);
+  assertEquals([exit.exit_code, exit.signal, exit.started_ms], [null, null, null]);
+  const names = [...Deno.readDirSync(root.path("base"))].map((entry) => entry.name);
+  assert(!names.includes("marks"), `${what}: nothing ran`);
+}
+
+Deno.test("shim refuses an order that differs from what was trusted, and runs nothing", async () => {
+  await using root = wordRoot();
+  const shim = await root.shim();
+  for (const row of CHANGED) await refuses(root, shim, row);
+  const run = root.prepare(shim, "word", { word: "a" });
+  assertEquals(await shim.run(run), `exit ${run} reusable`);
+  assertEquals(Deno.readTextFileSync(root.path("base/marks")), "ran\n", "the same one, unchanged");
+});
+
+for (const row of CHANGED_DISK) {
+  Deno.test(`shim refuses an order with ${row[0]}, and runs nothing`, async () => {
     await using root = wordRoot();
     const shim = await root.shim();
-    const run = root.prepare(shim, "word", { word: "a" });
-    assertEquals(await shim.run(run), `exit ${run} reusable`);
-    assertEquals(Deno.readTextFileSync(root.path("base/marks")), "ran\n");
+    await refuses(root, shim, row);
   });
-});
+}
 
 Deno.test("shim believes a stored policy only when its bytes have the digest", async () => {
   await using root = wordRoot();
@@ -300,6 +322,19 @@ Deno.test("shim starts nothing while a kill switch is up, whatever it is made of
   await shim.run(run);
   assertEquals(root.mustExit(run).kind, "exited");
   assertEquals(Deno.readTextFileSync(root.path("base/marks")), "x\n");
+});
+
+Deno.test("shim leaves an agent's own switch to the daemon when it has no grant to see it", async () => {
+  await using root = ShimRoot.make({ seenAgents: ["other"] });
+  const shim = await root.shim();
+  Deno.writeTextFileSync(root.path("state/KILL.main"), "");
+  const run = root.prepare(shim, "true");
+  await shim.run(run);
+  assertEquals(root.mustExit(run).kind, "exited");
+  Deno.writeTextFileSync(root.path("state/KILL"), "");
+  const stopped = root.prepare(shim, "true");
+  await shim.run(stopped);
+  assertEquals(root.mustExit(stopped).kind, "killed", "the switch of the host is always seen");
 });
 
 Deno.test("shim starts nothing for a run that was cancelled before", async () => {

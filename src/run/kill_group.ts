@@ -92,6 +92,33 @@ export async function signalGroup(signal: GroupSignal, pgid: number): Promise<Gr
   }
 }
 
+/** How `insist` signals, waits and knows when to stop. */
+export interface Insistence {
+  readonly signal: "TERM" | "KILL";
+  readonly pgid: number;
+  /** False once nobody wants the signal any more. */
+  readonly wanted: () => boolean;
+  /** Called after each attempt that did not reach the group. */
+  readonly failed: (answer: GroupAnswer) => void;
+  /** For tests; default `signalGroup`. */
+  readonly send?: (signal: GroupSignal, pgid: number) => Promise<GroupAnswer>;
+}
+
+/**
+ * Signals a group, again and again for as long as the helper cannot be run or finds nothing: a
+ * command that has used up the user's processes makes it fail at the very moment it is needed.
+ * Waits 50 ms after the first failure, twice as long after each further one, at most a second.
+ */
+export async function insist(how: Insistence): Promise<void> {
+  const send = how.send ?? signalGroup;
+  for (let wait = 50; how.wanted(); wait = Math.min(wait * 2, 1000)) {
+    const answer = await send(how.signal, how.pgid);
+    if (answer === "sent") return;
+    how.failed(answer);
+    await new Promise((resolve) => setTimeout(resolve, wait));
+  }
+}
+
 /**
  * True while anything, a zombie included, has this process group. When the helper cannot be run
  * the answer is true as well: what cannot be seen is not known to be gone.

@@ -15,7 +15,7 @@
  * @module
  */
 import type { ResolvedCommand } from "../policy/policy.ts";
-import { signalGroup } from "./kill_group.ts";
+import { insist } from "./kill_group.ts";
 import { isCancelMarked } from "./look_before_start.ts";
 import { type ExitKind, type Order, RUN_FILES, type StreamEnd } from "./order.ts";
 import type { ShimLog } from "./shim_log.ts";
@@ -104,16 +104,6 @@ class StopWatch {
   }
 }
 
-/** Sends TERM to the shim's own group, and tries again for as long as the helper cannot start. */
-async function terminateGroup(log: ShimLog, wanted: () => boolean): Promise<void> {
-  for (let wait = 50; wanted(); wait = Math.min(wait * 2, 1000)) {
-    const answer = await signalGroup("TERM", Deno.pid);
-    if (answer !== "unknown") return;
-    log.line("term-helper-failed");
-    await sleep(wait);
-  }
-}
-
 /**
  * Starts a command.
  *
@@ -158,7 +148,12 @@ export async function followCommand(
   const kind = typeof first === "string" ? first : "exited";
   if (end === null) {
     let settled = false;
-    void terminateGroup(log, () => !settled);
+    void insist({
+      signal: "TERM",
+      pgid: Deno.pid,
+      wanted: () => !settled,
+      failed: (answer) => log.line(`term-helper-${answer}`),
+    });
     end = await Promise.race([ending, sleep(order.grace_ms).then(() => null)]);
     settled = true;
   }

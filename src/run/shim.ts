@@ -12,18 +12,19 @@
  *     shim:   look at policy, program, kill switch, cancel mark
  *     shim:   start the command                       perhaps started
  *     shim:   record the outcome, fsync, rename       the outcome is known
- *     shim:   write "exit <run>…\n"; unlock, or kill the group
+ *     shim:   unlock and write "exit <run> reusable\n"; or write "exit <run>\n" and kill the group
  *
  * Rules
  * 1. Nothing starts unless the rename of `order.json` succeeded and is durable. Whoever renames it
  *    to something else has voided the order for good (S7).
- * 2. Once nothing can start any more the lock is given up; while it is held the run's slot is
- *    taken. It dies with this process, never by unlinking a file.
+ * 2. While the lock is held the run's slot is taken. It is given up after the outcome is recorded
+ *    and before the daemon hears that this process is free; otherwise it dies with this process.
  * 3. The outcome is on the disk before anybody is told and before the group is killed (S1, S7).
  * 4. Only a shim whose last command was an observing one, ended by itself and closed its pipes
  *    takes another order. Every other one ends by killing its group, itself included (X10, X11).
- * 5. No signal that a command can send to its group ends the shim, short of KILL and STOP; no
- *    output, no ending and no rejected promise does either (X15, S13).
+ * 5. No output, no ending and no rejected promise ends the shim, and none of the signals that
+ *    programs send to their group, except those that the runtime cannot catch: KILL, STOP and the
+ *    real-time ones. Those leave a run without a record, which recovery calls uncertain (X15, S13).
  * 6. What a shim does not need it gives up before it reads its first order, and refuses to work
  *    when that failed, or when it does not lead a group that it can signal.
  *
@@ -35,7 +36,7 @@ import { isRun, printable } from "../names.ts";
 import { readBounded } from "./bounded_file.ts";
 import { EMPTY_STREAM, writeExit } from "./exit_record.ts";
 import { giveUpGrants } from "./give_up_grants.ts";
-import { killArgv, killProgram, signalGroup } from "./kill_group.ts";
+import { insist, killArgv, killProgram } from "./kill_group.ts";
 import { LineReader } from "./line_reader.ts";
 import { lookBeforeStart } from "./look_before_start.ts";
 import { type Exit, type ExitKind, type Order, RUN_FILES } from "./order.ts";
@@ -60,6 +61,15 @@ const IGNORED_SIGNALS: readonly Deno.Signal[] = [
   "SIGTTIN",
   "SIGTTOU",
   "SIGCONT",
+  // Further ones that would end a process: an aborted group, limits on time and file size.
+  "SIGABRT",
+  "SIGXCPU",
+  "SIGXFSZ",
+  "SIGVTALRM",
+  "SIGPROF",
+  "SIGIO",
+  "SIGPWR",
+  "SIGSTKFLT",
 ];
 
 /** What became of an order. */
@@ -159,17 +169,22 @@ async function carryOut(run: string, dir: string): Promise<Attempt> {
 
 /** Kills the whole group, this process included. Tries until it works and so never returns. */
 async function endGroup(child: Deno.ChildProcess | null): Promise<never> {
-  for (let wait = 50;; wait = Math.min(wait * 2, 1000)) {
-    const answer = await signalGroup("KILL", Deno.pid);
-    log.line(`kill-helper-${answer}`);
-    try {
-      // Needs no new process, so it works where none can be made; it reaches the leader only.
-      child?.kill("SIGKILL");
-    } catch {
-      // It has ended already.
-    }
-    await sleep(wait);
-  }
+  await insist({
+    signal: "KILL",
+    pgid: Deno.pid,
+    wanted: () => true,
+    failed(answer) {
+      log.line(`kill-helper-${answer}`);
+      try {
+        // Needs no new process, so it works where none can be made; it reaches the leader only.
+        child?.kill("SIGKILL");
+      } catch {
+        // It has ended already.
+      }
+    },
+  });
+  // The signal was sent to this process as well; there is nothing after it.
+  return await new Promise<never>(() => {});
 }
 
 /** Records the outcome; waits for as long as the disk refuses it and waiting can help. */
@@ -205,13 +220,12 @@ function take(dir: string): boolean {
 }
 
 /**
- * Takes and carries out an order under its lock.
- *
- * @returns false when there was no order to take and nothing was started
+ * Takes and carries out an order under its lock. Returns only when this process may go on: with
+ * what there is to tell the daemon once the lock is given up.
  */
-async function runLocked(run: string, dir: string, handle: Deno.FsFile): Promise<boolean> {
+async function runLocked(run: string, dir: string, handle: Deno.FsFile): Promise<string> {
   handle.lockSync(true);
-  if (!take(dir)) return false;
+  if (!take(dir)) return `gone ${run}`;
   let child: Deno.ChildProcess | null = null;
   try {
     const attempt = sync(handle)
@@ -219,8 +233,8 @@ async function runLocked(run: string, dir: string, handle: Deno.FsFile): Promise
       : unstarted(run, "spawn_failed", "cannot-sync");
     child = attempt.child;
     await record(dir, attempt.exit);
-    say(attempt.endGroup ? `exit ${run}` : `exit ${run} reusable`);
-    if (!attempt.endGroup) return true;
+    if (!attempt.endGroup) return `exit ${run} reusable`;
+    say(`exit ${run}`);
     // What changed something must not become uncertain by a power failure. The daemon has been
     // told already and does not wait for this.
     sync(handle);
@@ -234,17 +248,18 @@ async function runLocked(run: string, dir: string, handle: Deno.FsFile): Promise
 /** One order line from the daemon. */
 async function runOrder(run: string): Promise<void> {
   const dir = runDir(run);
-  let taken = false;
+  let words: string;
   try {
     using handle = Deno.openSync(dir, { read: true });
     log = new ShimLog(dir);
-    taken = await runLocked(run, dir, handle);
+    words = await runLocked(run, dir, handle);
   } catch (error) {
     // Opening or locking failed, so nothing was taken.
     log.line("no-order", error);
+    words = `gone ${run}`;
   }
   log = new ShimLog(null);
-  if (!taken) say(`gone ${run}`);
+  say(words);
 }
 
 /**
@@ -268,6 +283,16 @@ async function leadsGroup(): Promise<boolean> {
     return status.success;
   } catch {
     return false;
+  }
+}
+
+/** Bytes from the daemon, or null when there will be no more. */
+function readInput(buffer: Uint8Array): number | null {
+  try {
+    return Deno.stdin.readSync(buffer);
+  } catch {
+    // No input that can be read is an input that has ended.
+    return null;
   }
 }
 
@@ -303,7 +328,7 @@ export async function runShim(): Promise<number> {
   for (;;) {
     // Blocking on purpose: between two orders there is nothing to do, and an order is taken up
     // without a detour. While a command runs nobody reads here; the end shows afterwards.
-    const n = Deno.stdin.readSync(buffer);
+    const n = readInput(buffer);
     if (n === null) return EXIT.ok;
     for (const line of reader.push(buffer.subarray(0, n))) {
       if (isRun(line)) await runOrder(line);

@@ -15,7 +15,7 @@ import type { Policy } from "../../src/policy/policy.ts";
 import { commandDigest, resolveCommand } from "../../src/policy/resolve_command.ts";
 import { readExit } from "../../src/run/exit_record.ts";
 import { hashFile, lookProgram } from "../../src/run/file_identity.ts";
-import { groupAlive, killGroup } from "../../src/run/kill_group.ts";
+import { killGroup } from "../../src/run/kill_group.ts";
 import { LineReader } from "../../src/run/line_reader.ts";
 import type { Exit, Order } from "../../src/run/order.ts";
 import { prepareRun } from "../../src/run/order_file.ts";
@@ -48,6 +48,23 @@ function exists(path: string): boolean {
   } catch {
     return false;
   }
+}
+
+/** Processes of a group that are not zombies, which only wait for somebody to look at them. */
+function living(pgid: number): number {
+  let n = 0;
+  for (const { name } of Deno.readDirSync("/proc")) {
+    if (!/^[0-9]+$/.test(name)) continue;
+    try {
+      // pid (command) state ppid pgrp …; a command may hold spaces and brackets.
+      const stat = Deno.readTextFileSync(`/proc/${name}/stat`);
+      const [state, , group] = stat.slice(stat.lastIndexOf(") ") + 2).split(" ");
+      if (Number(group) === pgid && state !== "Z") n++;
+    } catch {
+      // It ended meanwhile.
+    }
+  }
+  return n;
 }
 
 /** One shim process whose daemon is the test. */
@@ -299,9 +316,9 @@ export class ShimRoot implements AsyncDisposable {
     return Deno.readTextFileSync(join(this.dir(run), name));
   }
 
-  /** Waits until nothing of a group is left. */
+  /** Waits until nothing of a group runs any more. */
   async groupEnds(pgid: number): Promise<void> {
-    await until(`the end of group ${pgid}`, async () => !await groupAlive(pgid));
+    await until(`the end of group ${pgid}`, () => living(pgid) === 0);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
