@@ -385,7 +385,9 @@ export class Intake {
       throw new Error("Cannot accept request: it passed the gates without being whole");
     }
     core.answers.take(claim.agent);
-    const timeout_ms = Math.min(request.timeout_s ?? Infinity, verb.timeout_s) * 1000;
+    // Whole milliseconds, never more than the verb's limit and never none: an order holds no other.
+    const limit_s = Math.min(request.timeout_s ?? Infinity, verb.timeout_s);
+    const timeout_ms = Math.max(1, Math.floor(limit_s * 1000));
     const facts = {
       agent: claim.agent,
       id: claim.id,
