@@ -5,11 +5,10 @@
  */
 import { EXIT } from "../codes.ts";
 import { errorCode, ExitError, UsageError } from "../errors.ts";
+import { hostFindings } from "../daemon/host_findings.ts";
 import { printable } from "../names.ts";
 import { parsePolicy } from "../policy/parse_policy.ts";
-import type { ParsedPolicy, Policy } from "../policy/policy.ts";
-import { policyPrograms } from "../policy/programs.ts";
-import { checkProgram } from "../spool/layout.ts";
+import type { ParsedPolicy } from "../policy/policy.ts";
 import type { Finding } from "../spool/types.ts";
 import { type Command, type Io, MAX_POLICY_BYTES, table } from "./command.ts";
 
@@ -17,7 +16,9 @@ import { type Command, type Io, MAX_POLICY_BYTES, table } from "./command.ts";
 export function readPolicyText(name: string | undefined, io: Io): Uint8Array {
   if (name === "-") return io.stdin(MAX_POLICY_BYTES);
   if (name !== undefined && name !== "bridge.jsonc") {
-    throw new UsageError("Only ./bridge.jsonc can be read; hand another file in: chb check - < FILE");
+    throw new UsageError(
+      "Only ./bridge.jsonc can be read; hand another file in: chb check - < FILE",
+    );
   }
   try {
     const bytes = Deno.readFileSync("bridge.jsonc");
@@ -44,30 +45,22 @@ export function printPolicyErrors(
   for (const e of parsed.errors) {
     const where = e.line === undefined ? "" : `${e.line}:${e.column ?? 1}: `;
     const path = e.path === "" ? "" : `${printable(e.path)}: `;
-    io.err(`bridge.jsonc:${where || " "}${path}${e.message}\n    ${e.hint}\n`);
+    io.err(
+      `bridge.jsonc:${where || " "}${path}${e.message}${
+        e.rule === undefined ? "" : ` [${e.rule}]`
+      }\n    ${e.hint}\n`,
+    );
   }
   const n = parsed.errors.length;
   io.err(`${n} error${n === 1 ? "" : "s"}; the policy is not valid\n`);
 }
 
-/** Programs of the policy that are not fit to be run, and those that this binary cannot run. */
-export function programFindings(policy: Policy): Finding[] {
-  const findings: Finding[] = [];
-  for (const program of policyPrograms(policy)) {
-    const command = program.startsWith("base/") ? `./${program}` : program;
-    if (Deno.permissions.querySync({ name: "run", command }).state !== "granted") {
-      findings.push({
-        level: "error",
-        check: "program-not-granted",
-        path: program,
-        message: "This executable was not built to run it",
-        mend: "npx -y deno@2.9.6 task compile --policy bridge.jsonc",
-      });
-      continue;
-    }
-    findings.push(...checkProgram(program));
+/** Writes findings about programs and places, each with what mends it. */
+export function printFindings(findings: readonly Finding[], io: Io): void {
+  for (const f of findings) {
+    io.err(`${f.level}: ${printable(f.path)}: ${f.message} [${f.check}]\n`);
+    if (f.mend !== "") io.err(`    ${f.mend}\n`);
   }
-  return findings;
 }
 
 export const check: Command = {
@@ -90,11 +83,11 @@ export const check: Command = {
       return EXIT.config;
     }
     const { policy, warnings } = parsed;
-    const programs = programFindings(policy);
-    const ok = programs.every((f) => f.level !== "error");
+    const findings = hostFindings(policy);
+    const ok = findings.every((f) => f.level !== "error");
     if (args.json) {
       io.out(
-        JSON.stringify({ ok, sha256: policy.digest, warnings, findings: programs }) + "\n",
+        JSON.stringify({ ok, sha256: policy.digest, warnings, findings }) + "\n",
       );
       return ok ? EXIT.ok : EXIT.config;
     }
@@ -105,14 +98,13 @@ export const check: Command = {
       v.approval === "never" ? "" : `approval ${v.approval}`,
       v.lock === null ? "" : `lock ${v.lock}`,
     ]);
-    io.out(`Policy ${policy.digest.slice(0, 12)}: ${policy.agents.size} agent(s), ` +
-      `${policy.verbs.size} verb(s)\n`);
+    io.out(
+      `Policy ${policy.digest.slice(0, 12)}: ${policy.agents.size} agent(s), ` +
+        `${policy.verbs.size} verb(s)\n`,
+    );
     if (rows.length > 0) io.out(table(rows) + "\n");
     for (const w of warnings) io.out(`warning: ${printable(w.path)}: ${w.message}\n`);
-    for (const f of programs) {
-      io.err(`${f.level}: ${printable(f.path)}: ${f.message}\n`);
-      if (f.mend !== "") io.err(`    ${f.mend}\n`);
-    }
+    printFindings(findings, io);
     io.out(ok ? "ok\n" : "");
     return ok ? EXIT.ok : EXIT.config;
   },

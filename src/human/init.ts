@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { BUILD } from "../build.ts";
+import { BUILD } from "#build";
 import { schemas } from "../policy/schema.ts";
 import type { Command } from "./command.ts";
 
@@ -53,7 +53,9 @@ export function initScript(executable: string | null): string {
     ? `[ -x bin/chb ] || { echo "chb init: bin/chb is missing: start from source once more" >&2; exit 78; }`
     : [
       `if [ -e bin/chb ]; then echo "kept bin/chb"; else`,
-      `  cp ${quote(executable)} bin/.chb.new && chmod 0555 bin/.chb.new && mv bin/.chb.new bin/chb`,
+      `  cp ${
+        quote(executable)
+      } bin/.chb.new && chmod 0555 bin/.chb.new && mv bin/.chb.new bin/chb`,
       "fi",
     ].join("\n");
   return `#!/bin/sh

@@ -15,8 +15,9 @@ import { policyPrograms } from "../policy/programs.ts";
 import type { FileIdentity, Policy } from "../policy/policy.ts";
 import { fileIdentity } from "../spool/layout.ts";
 import { look } from "../spool/look.ts";
+import { hostFindings } from "../daemon/host_findings.ts";
 import { policyPath, sha256 } from "../daemon/trust_store.ts";
-import { printPolicyErrors, programFindings, readPolicyText } from "./check.ts";
+import { printFindings, printPolicyErrors, readPolicyText } from "./check.ts";
 import type { Command, Io } from "./command.ts";
 import { control } from "./control_client.ts";
 
@@ -28,7 +29,10 @@ function requiredFiles(policy: Policy): [string, string][] {
       if (out.has(path)) continue;
       const seen = look(path);
       if (seen?.kind !== "file") {
-        throw new ExitError(EXIT.config, `verb "${verb.name}" requires ${path}: no plain file there`);
+        throw new ExitError(
+          EXIT.config,
+          `verb "${verb.name}" requires ${path}: no plain file there`,
+        );
       }
       out.set(path, sha256(Deno.readFileSync(path)));
     }
@@ -58,19 +62,29 @@ function storePolicy(digest: string, bytes: Uint8Array): void {
   }
 }
 
-function show(policy: Policy, programs: FileIdentity[], requires: [string, string][], io: Io): void {
+function show(
+  policy: Policy,
+  programs: FileIdentity[],
+  requires: [string, string][],
+  io: Io,
+): void {
   io.out(`Policy ${policy.digest}\n`);
   for (const agent of policy.agents.values()) {
-    io.out(`agent ${agent.name}: scope ${agent.scope}, verbs ${agent.verbs.join(", ") || "none"}\n`);
+    io.out(
+      `agent ${agent.name}: scope ${agent.scope}, verbs ${agent.verbs.join(", ") || "none"}\n`,
+    );
   }
   for (const verb of policy.verbs.values()) {
-    const words = [verb.program, ...verb.argv.map((e) =>
-      e.kind === "fixed"
-        ? printable(e.text)
-        : e.kind === "base"
-        ? `${e.prefix}${e.path}`
-        : `${e.prefix}{${e.name}}`
-    )];
+    const words = [
+      verb.program,
+      ...verb.argv.map((e) =>
+        e.kind === "fixed"
+          ? printable(e.text)
+          : e.kind === "base"
+          ? `${e.prefix}${e.path}`
+          : `${e.prefix}{${e.name}}`
+      ),
+    ];
     io.out(`verb ${verb.name} (${verb.class}, ${verb.timeout_s} s): ${words.join(" ")}\n`);
   }
   for (const p of programs) io.out(`program ${p.path}: ${p.size} bytes\n`);
@@ -98,12 +112,9 @@ export const trust: Command = {
       return EXIT.config;
     }
     const { policy, warnings } = parsed;
-    const findings = programFindings(policy).filter((f) => f.level === "error");
+    const findings = hostFindings(policy).filter((f) => f.level === "error");
     if (findings.length > 0) {
-      for (const f of findings) {
-        io.err(`error: ${printable(f.path)}: ${f.message}\n`);
-        if (f.mend !== "") io.err(`    ${f.mend}\n`);
-      }
+      printFindings(findings, io);
       return EXIT.config;
     }
     const programs = policyPrograms(policy).map((path) => fileIdentity(path));

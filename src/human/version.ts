@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { BUILD } from "../build.ts";
+import { BUILD } from "#build";
 import { PROTOCOL } from "../request/request.ts";
 import type { Command } from "./command.ts";
 

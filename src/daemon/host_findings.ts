@@ -1,0 +1,57 @@
+/**
+ * What can be said of a valid policy only on the host that it is for: where its programs are and
+ * lead to, whether they may be run and are fit to, and whether it names anything inside the root
+ * that no command may touch. `chb check`, `chb trust` and every start of the daemon ask the same.
+ *
+ * @module
+ */
+import { errorCode } from "../errors.ts";
+import { printable } from "../names.ts";
+import { deniedProgram } from "../policy/denials.ts";
+import type { Policy } from "../policy/policy.ts";
+import { policyPrograms } from "../policy/programs.ts";
+import { deniedUnderRoot } from "../policy/root_denials.ts";
+import { checkProgram } from "../spool/layout.ts";
+import type { Finding } from "../spool/types.ts";
+
+/** How a program is named to the runtime's permissions. */
+export function grantName(program: string): string {
+  return program.startsWith("base/") ? `./${program}` : program;
+}
+
+function finding(check: string, path: string, message: string, mend: string): Finding {
+  return { level: "error", check, path: printable(path), message, mend };
+}
+
+/** Every finding about this policy in the working directory; empty is what is wanted. */
+export function hostFindings(policy: Policy): Finding[] {
+  const findings: Finding[] = [];
+  for (const e of deniedUnderRoot(policy, Deno.cwd())) {
+    findings.push(finding(e.rule ?? "denied", e.path, e.message, ""));
+  }
+  for (const program of policyPrograms(policy)) {
+    const command = grantName(program);
+    if (Deno.permissions.querySync({ name: "run", command }).state !== "granted") {
+      findings.push(finding(
+        "program-not-granted",
+        program,
+        "This executable was not built to run it",
+        "npx -y deno@2.9.6 task compile --policy bridge.jsonc",
+      ));
+      continue;
+    }
+    const unfit = checkProgram(program);
+    findings.push(...unfit);
+    if (unfit.length > 0) continue;
+    try {
+      const denied = deniedProgram(program, Deno.realPathSync(program), Deno.cwd());
+      if (denied !== null) findings.push(finding(denied.rule, program, denied.message, ""));
+    } catch (error) {
+      const why = errorCode(error) ?? "unknown";
+      findings.push(
+        finding("program-unreadable", program, `Where it leads is unknown: ${why}`, ""),
+      );
+    }
+  }
+  return findings;
+}
