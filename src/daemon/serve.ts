@@ -2,8 +2,8 @@
  * `chb serve` and `chb once`: start-up in its order, signals, and the way out.
  *
  * The order of a start: permissions, layout, lock, ledger, trusted policy, giving up what is not
- * needed any more, pins, recovery, then the queue. Every refusal comes before anything was changed,
- * and all findings of one kind are told at once.
+ * needed any more, pins, recovery, then the queue. Every refusal comes before anything of an agent's
+ * was changed, and all findings are told at once, each with what mends it.
  *
  * @module
  */
@@ -11,15 +11,16 @@ import { BUILD } from "#build";
 import { parseArgs } from "@std/cli/parse-args";
 import { EXIT } from "../codes.ts";
 import { errorCode, FatalError } from "../errors.ts";
+import { Ledger } from "../ledger/ledger.ts";
 import { LedgerError } from "../ledger/ledger_error.ts";
 import { isId, printable } from "../names.ts";
 import { policyPrograms } from "../policy/programs.ts";
-import { checkLayout, checkProgram, ensureAgent, lockState } from "../spool/layout.ts";
+import { checkLayout, checkProgram, ensureAgent, ensureState, lockState } from "../spool/layout.ts";
 import { look } from "../spool/look.ts";
-import type { Finding } from "../spool/types.ts";
+import type { Finding, Look } from "../spool/types.ts";
 import { Bridge } from "./bridge.ts";
 import { type Log, stderrLog } from "./log.ts";
-import { openLedger } from "./open_ledger.ts";
+import { LEDGER_PATH, openLedger } from "./open_ledger.ts";
 import { giveUpPrograms, selfAudit } from "./self_audit.ts";
 import { TrustStore } from "./trust_store.ts";
 
@@ -62,13 +63,44 @@ function tell(findings: readonly Finding[], log: Log): void {
   }
 }
 
-/** Agents of a host that never trusted a policy: the directories that are there. */
+/** Agents that have a place on disk, whatever it is that has their name there. */
 function agentsOnDisk(): string[] {
-  const agents: string[] = [];
-  for (const entry of Deno.readDirSync("spool")) {
-    if (entry.isDirectory && isId(entry.name)) agents.push(entry.name);
+  const agents = new Set<string>();
+  for (const room of ["spool", "work"]) {
+    if (kindOf(room) !== "directory") continue;
+    for (const entry of Deno.readDirSync(room)) {
+      if (!entry.isFile && isId(entry.name)) agents.add(entry.name);
+    }
   }
-  return agents.sort();
+  return [...agents].sort();
+}
+
+/** What a path is, or null when there is nothing or it cannot be looked at. */
+function kindOf(path: string): Look["kind"] | null {
+  try {
+    return look(path)?.kind ?? null;
+  } catch {
+    return null;
+  }
+}
+
+/** Programs of the trusted policy, for a start that is refused anyway: nothing is locked or made. */
+function programsLookedUp(): Finding[] {
+  try {
+    const ledger = Ledger.open(LEDGER_PATH, { now: Date.now, mode: "reader" });
+    try {
+      const trust = new TrustStore();
+      trust.reload(ledger);
+      return trust.policy === null
+        ? []
+        : policyPrograms(trust.policy).flatMap((p) => checkProgram(p));
+    } finally {
+      ledger.close();
+    }
+  } catch {
+    // What is wrong with the ledger is said by a start that gets as far as using it.
+    return [];
+  }
 }
 
 /**
@@ -88,26 +120,19 @@ export async function serve(
     log("ERROR", "usage", { message: parsed });
     return EXIT.usage;
   }
-  const audit = selfAudit();
-  if (audit.length > 0) {
-    tell(audit, log);
+  const findings = selfAudit();
+  if (kindOf("state") === null && kindOf("spool") === null && kindOf("work") === null) {
+    tell(findings, log);
+    log("ERROR", "no-root", {
+      cwd: Deno.cwd(),
+      message: "run it in the root that chb init made",
+      mend: "./bin/chb init > init.sh && sh init.sh",
+    });
     return EXIT.config;
   }
-  try {
-    if (look("state")?.kind !== "directory" || look("spool")?.kind !== "directory") {
-      log("ERROR", "no-root", {
-        cwd: Deno.cwd(),
-        message: "run it in the root that chb init made",
-      });
-      return EXIT.config;
-    }
-  } catch (error) {
-    log("ERROR", "no-root", { cwd: Deno.cwd(), error: errorCode(error) });
-    return EXIT.config;
-  }
-  const first = checkLayout(agentsOnDisk(), { queueMode: () => null });
-  if (first.some((f) => f.level === "error")) {
-    tell(first, log);
+  findings.push(...checkLayout(agentsOnDisk(), { queueMode: () => null }));
+  if (findings.some((f) => f.level === "error")) {
+    tell([...findings, ...programsLookedUp()], log);
     return EXIT.config;
   }
   // A human command holds the lock for a moment only.
@@ -117,9 +142,12 @@ export async function serve(
     lock = lockState();
   }
   if (lock === null) {
+    const pid = otherPid();
     log("ERROR", "locked", {
-      pid: otherPid(),
+      pid: pid ?? "unknown",
       message: "another daemon or a human command holds this root",
+      // No command that ends it: the number may belong to another process by now.
+      mend: "./bin/chb status",
     });
     return EXIT.config;
   }
@@ -137,11 +165,13 @@ export async function serve(
   }
 }
 
-function otherPid(): string {
+/** The process that said last that it serves this root, or null. */
+function otherPid(): number | null {
   try {
-    return String(JSON.parse(Deno.readTextFileSync("state/daemon.json")).pid);
+    const { pid } = JSON.parse(Deno.readTextFileSync("state/daemon.json"));
+    return Number.isSafeInteger(pid) && pid > 1 ? pid : null;
   } catch {
-    return "unknown";
+    return null;
   }
 }
 
@@ -150,6 +180,7 @@ async function serveLocked(
   programs: readonly string[],
   log: Log,
 ): Promise<number> {
+  ensureState();
   const opened = openLedger(Date.now, log);
   try {
     return await serveLedger(opened, opts, programs, log);
@@ -173,14 +204,22 @@ async function serveLedger(
   trust.reload(ledger);
   const { policy } = trust;
   const agents = policy === null ? agentsOnDisk() : [...policy.agents.keys()].sort();
-  for (const agent of agents) ensureAgent(agent, policy?.agents.get(agent) ?? null);
-  const findings = checkLayout(agents, {
-    queueMode: (agent) => policy?.agents.get(agent) ?? null,
-  });
+  const queueMode = (agent: string) => policy?.agents.get(agent) ?? null;
   const own = policy === null ? [] : policyPrograms(policy);
-  for (const program of own) findings.push(...checkProgram(program));
+  const onDisk = new Set(agentsOnDisk());
+  const findings = [
+    ...checkLayout(agents.filter((agent) => onDisk.has(agent)), { queueMode }),
+    ...own.flatMap((program) => checkProgram(program)),
+  ];
   if (findings.some((f) => f.level === "error")) {
     tell(findings, log);
+    return EXIT.config;
+  }
+  // Only what was looked at is added to: nothing is made through a link that has an agent's name.
+  for (const agent of agents) ensureAgent(agent, queueMode(agent));
+  const made = checkLayout(agents, { queueMode });
+  if (made.some((f) => f.level === "error")) {
+    tell(made, log);
     return EXIT.config;
   }
   const kept = giveUpPrograms([

@@ -3,7 +3,9 @@
  * finding at once, each with the command that mends it, to be run in the root.
  *
  * Rules
- * 1. Nothing is followed and nothing changed: every judgement comes from `lstat`.
+ * 1. Nothing is followed and nothing changed: every judgement comes from `lstat`, and what lies below
+ *    something that is no real directory counts as missing, because that is what it will be once
+ *    the finding above it is mended.
  * 2. What holds authority (binary, policy, base, keys, state) belongs to root or the daemon's user,
  *    and nobody else can write it (X5, X9).
  * 3. A role directory is a directory of the daemon's user with exactly its mode; a symlink in its
@@ -51,45 +53,54 @@ interface Wanted {
  * `./bridge.jsonc`, `./base`, `./keys`, `./spool`, `./work`, `./state`; write permission on `./state`.
  */
 export function checkLayout(agents: readonly string[], options: LayoutOptions): Finding[] {
+  const findings: Finding[] = [];
+  // Without a file in state/ nobody knows whose process this is; all else is judged all the same.
+  let own: number[] = [];
   const state = found("state");
-  if (!("kind" in state) || state.kind !== "directory") {
-    const [finding] = judge("state", { kind: "directory", owners: [], modes: [0o700] });
-    return finding === undefined ? [] : [finding];
+  if ("kind" in state && state.kind === "directory") {
+    try {
+      own = [daemonUid()];
+    } catch (error) {
+      findings.push(...notWritable(errorCode(error) ?? "unknown error", state.mode));
+    }
   }
-  let uid: number;
-  try {
-    uid = daemonUid();
-  } catch (error) {
-    return [{
-      level: "error",
-      check: "not-writable",
-      path: "state",
-      message: `No file can be made in state/ (${errorCode(error) ?? "unknown error"})`,
-      mend: asRoot(state.uid, `chmod 0700 state`),
-    }];
-  }
-  const own = [uid];
-  const trusted = [...new Set([0, uid])];
+  const [uid] = own;
+  const trusted = uid === undefined ? [] : [...new Set([0, uid])];
   const shut = { kind: "directory", owners: own, modes: [0o700] } as const;
-  const findings = [
+  findings.push(
     ...judge("bin", { kind: "directory", owners: trusted, modes: null }),
     ...judge("bin/chb", { kind: "file", owners: trusted, modes: null }),
     ...judge("bridge.jsonc", { kind: "file", owners: trusted, modes: null, optional: true }),
     ...judge("state", shut),
+    ...STATE_ROOMS.flatMap((room) => judge(`state/${room}`, { ...shut, optional: true })),
     ...judge("work", shut),
     ...judge("spool", { kind: "directory", owners: own, modes: null }),
     ...judge("keys", { ...shut, optional: true }),
     ...judgeKeys(own),
     ...judgeBase(trusted),
-  ];
-  for (const agent of agents) findings.push(...judgeAgent(agent, uid, options.queueMode(agent)));
+  );
+  for (const agent of agents) findings.push(...judgeAgent(agent, own, options.queueMode(agent)));
   return findings;
 }
 
-function judgeAgent(agent: string, uid: number, policy: AgentPolicy | null): Finding[] {
+/** Directories in `state/` that every start makes if they are missing. */
+export const STATE_ROOMS = Object.freeze(["policies", "runs", "control", "audit"] as const);
+
+/** Why no file can be made in `state/`; nothing when the finding about its mode says it. */
+function notWritable(code: string, mode: number): Finding[] {
+  const refused = code === "EACCES" || code === "EPERM";
+  if (refused && (mode & 0o700) !== 0o700) return [];
+  const mend = refused ? 'sudo chown "$(id -u)" -- state' : "df -h -- state";
+  return [finding("not-writable", "state", `takes no new file (${code})`, mend)];
+}
+
+/** @param own the daemon's user, or nobody when that is not known */
+function judgeAgent(agent: string, own: readonly number[], policy: AgentPolicy | null): Finding[] {
   const paths = agentPaths(agent);
-  const own = [uid];
-  const queue = policy === null ? [QUEUE_OWN, QUEUE_GROUP, QUEUE_DROP] : [queueMode(policy, uid)];
+  const [uid] = own;
+  const queue = policy === null || uid === undefined
+    ? [QUEUE_OWN, QUEUE_GROUP, QUEUE_DROP]
+    : [queueMode(policy, uid)];
   const shown = { kind: "directory", owners: own, modes: [0o755] } as const;
   const shut = { kind: "directory", owners: own, modes: [0o700] } as const;
   const findings = [
@@ -106,7 +117,7 @@ function judgeAgent(agent: string, uid: number, policy: AgentPolicy | null): Fin
     // Refused notes, messages and kit are renamed out of the same staging directory.
     ...sameFileSystem(paths.inbox, paths.staging),
   ];
-  if (policy?.mount === "single" && policy.agent_uid === uid) {
+  if (policy?.mount === "single" && uid !== undefined && policy.agent_uid === uid) {
     findings.push({
       level: "error",
       check: "single-mount",
@@ -181,7 +192,7 @@ function judge(path: string, wanted: Wanted): Finding[] {
       "wrong-owner",
       path,
       `belongs to user ${seen.uid} instead of ${wanted.owners.join(" or ")}`,
-      asRoot(1, `chown ${wanted.owners.at(-1)} -- ${word}`),
+      `sudo chown ${wanted.owners.at(-1)} -- ${word}`,
     ));
   }
   const mode = wrongMode(seen, wanted);
@@ -219,21 +230,29 @@ function sameFileSystem(a: string, b: string): Finding[] {
     "file-system",
     a,
     `is on another file system than ${b}; entries are moved between them by rename`,
-    mounted === undefined ? "" : asRoot(1, `umount ${shellWord(mounted)}`),
+    mounted === undefined ? "" : `sudo umount ${shellWord(mounted)}`,
   )];
 }
 
 function found(path: string): Look | { readonly error: string } {
   try {
+    for (let end = path.indexOf("/"); end > 0; end = path.indexOf("/", end + 1)) {
+      if (look(path.slice(0, end))?.kind !== "directory") return { error: "ENOENT" };
+    }
     return look(path) ?? { error: "ENOENT" };
   } catch (error) {
     return { error: errorCode(error) ?? "unknown error" };
   }
 }
 
-/** Names in a directory of ours; none when it cannot be listed, which `judge` says then. */
+/**
+ * Names in a directory of ours; none when it is no real directory or cannot be listed, which `judge`
+ * says then.
+ */
 function list(directory: string): string[] {
   try {
+    const seen = found(directory);
+    if (!("kind" in seen) || seen.kind !== "directory") return [];
     return readdirSync(directory).sort();
   } catch {
     return [];
@@ -243,10 +262,6 @@ function list(directory: string): string[] {
 function make(path: string, wanted: Wanted): string {
   if (wanted.kind !== "directory") return "";
   return `mkdir -m ${octal(wanted.modes?.[0] ?? 0o755)} -- ${shellWord(path)}`;
-}
-
-function asRoot(uid: number, command: string): string {
-  return uid === 0 ? command : `sudo ${command}`;
 }
 
 function finding(check: string, path: string, message: string, command: string): Finding {

@@ -5,6 +5,7 @@
  * @module
  */
 import { agentPaths } from "./agent_paths.ts";
+import { STATE_ROOMS } from "./check_layout.ts";
 import { daemonUid } from "./daemon_uid.ts";
 import { makeDirectory } from "./make_directory.ts";
 import { queueMode, type QueueOwner } from "./queue_mode.ts";
@@ -14,6 +15,15 @@ export { checkLayout, type LayoutOptions } from "./check_layout.ts";
 export { checkProgram, fileIdentity } from "./check_program.ts";
 export { daemonUid } from "./daemon_uid.ts";
 export { lockState, type StateLock } from "./state_lock.ts";
+
+/**
+ * Makes those directories of `state/` that are missing. Write permission on `./state`.
+ *
+ * @throws a system error
+ */
+export function ensureState(): void {
+  for (const room of STATE_ROOMS) makeDirectory(`state/${room}`, 0o700);
+}
 
 /**
  * Makes those of an agent's directories that are missing, with their modes; what exists is not
