@@ -9,7 +9,7 @@ function counter(
   return {
     scripts: { "count.sh": `#!/bin/sh\necho ran >> "$COUNT_FILE"\n${text}\n` },
     runs: (b) => {
-      const path = b.path("work/count");
+      const path = join(b.outside, "count");
       return there(path) ? Deno.readTextFileSync(path).trim().split("\n").length : 0;
     },
   };
@@ -27,7 +27,7 @@ async function counting(
     trust: false,
   });
   const policy = JSON.parse(Deno.readTextFileSync(bridge.path("bridge.jsonc")));
-  policy.env = { COUNT_FILE: bridge.path("work/count"), PATH: "/usr/bin:/bin" };
+  policy.env = { COUNT_FILE: join(bridge.outside, "count"), PATH: "/usr/bin:/bin" };
   Deno.writeTextFileSync(bridge.path("bridge.jsonc"), JSON.stringify(policy));
   const { code, err } = await bridge.chb("trust", "--yes");
   assertEquals(code, 0, err);
@@ -255,7 +255,7 @@ Deno.test("requests above the concurrency wait and all finish, locks one at a ti
   const policy = {
     agents: { main: { verbs: ["locked"], scope: "mutating" } },
     verbs: {
-      locked: verb(["base/lock.sh", join(bridge.root, "work/held")], {
+      locked: verb(["base/lock.sh", join(bridge.outside, "held")], {
         class: "mutating",
         lock: "one",
       }),

@@ -77,6 +77,8 @@ function readJson<T>(path: string): T | null {
 
 export class TestBridge implements AsyncDisposable {
   readonly root: string;
+  /** A directory of the host that lies outside the root, for what commands of a test leave. */
+  readonly outside: string;
   readonly #serve: readonly string[];
   #daemon: Deno.ChildProcess | null = null;
   #stderr = "";
@@ -84,6 +86,7 @@ export class TestBridge implements AsyncDisposable {
 
   private constructor(root: string, serve: readonly string[]) {
     this.root = root;
+    this.outside = Deno.realPathSync(Deno.makeTempDirSync({ prefix: "chb-outside-" }));
     this.#serve = serve;
   }
 
@@ -344,6 +347,7 @@ export class TestBridge implements AsyncDisposable {
     // A test may have left a directory that its owner cannot enter.
     await new Deno.Command("chmod", { args: ["-R", "u+rwx", this.root], stderr: "null" }).output();
     Deno.removeSync(this.root, { recursive: true });
+    Deno.removeSync(this.outside, { recursive: true });
     assert(errors.length === 0, `files do not fit their schema:\n${errors.join("\n")}`);
   }
 
