@@ -8,7 +8,14 @@ import { cacheEnvironment, decideStd, inRepository, QUIET, stdFlags } from "./la
 const { std, why } = await decideStd();
 console.error(`std: ${std} (${why})`);
 const child = new Deno.Command(Deno.execPath(), {
-  args: ["run", "-A", "--quiet", ...stdFlags(std), inRepository("tools/bench_run.ts"), ...Deno.args],
+  args: [
+    "run",
+    "-A",
+    "--quiet",
+    ...stdFlags(std),
+    inRepository("tools/bench_run.ts"),
+    ...Deno.args,
+  ],
   env: { ...QUIET, ...cacheEnvironment() },
   stdin: "null",
 }).spawn();

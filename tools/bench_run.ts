@@ -15,7 +15,7 @@
 import { parseArgs } from "@std/cli/parse-args";
 import { join } from "@std/path/join";
 import { DatabaseSync } from "node:sqlite";
-import { there, TestBridge, verb } from "../tests/helpers/bridge.ts";
+import { TestBridge, there, verb } from "../tests/helpers/bridge.ts";
 
 const options = parseArgs(Deno.args, {
   string: ["requests", "runs", "flood", "out"],
@@ -129,7 +129,9 @@ async function flood(): Promise<{ validMs: number; drainMs: number; memory: [num
   return { validMs, drainMs, memory: [before, bridge.memory()] };
 }
 
-console.log(`chb bench: ${REQUESTS} requests of each kind, ${RUNS} runs, Deno ${Deno.version.deno}`);
+console.log(
+  `chb bench: ${REQUESTS} requests of each kind, ${RUNS} runs, Deno ${Deno.version.deno}`,
+);
 const all: Series[] = [];
 {
   await using bridge = await TestBridge.start({
@@ -170,7 +172,11 @@ console.log(
     `${(flooded.memory[1] / 1e6).toFixed(0)} MB after`,
 );
 const checks = [
-  { what: "median of observe over the floor", value: mid("observe") / floor, target: TARGETS.latencyRatio },
+  {
+    what: "median of observe over the floor",
+    value: mid("observe") / floor,
+    target: TARGETS.latencyRatio,
+  },
   { what: "valid request in a flood, ms", value: flooded.validMs, target: TARGETS.floodMs },
   { what: "memory grown by a flood, bytes", value: grown, target: TARGETS.floodMemory },
 ];
@@ -179,12 +185,22 @@ let missed = 0;
 for (const c of checks) {
   const ok = c.value <= c.target;
   if (!ok) missed++;
-  console.log(`  ${ok ? "met   " : "MISSED"} ${c.what}: ${c.value.toFixed(2)}, at most ${c.target}`);
+  console.log(
+    `  ${ok ? "met   " : "MISSED"} ${c.what}: ${c.value.toFixed(2)}, at most ${c.target}`,
+  );
 }
 const out = options.out ?? "bench.json";
 Deno.writeTextFileSync(
   out,
-  JSON.stringify({ deno: Deno.version.deno, requests: REQUESTS, runs: RUNS, rows, checks, flooded, all }),
+  JSON.stringify({
+    deno: Deno.version.deno,
+    requests: REQUESTS,
+    runs: RUNS,
+    rows,
+    checks,
+    flooded,
+    all,
+  }),
 );
 console.log(`\nRaw figures: ${out}`);
 if (!there(out)) throw new Error(`Cannot find ${out}`);

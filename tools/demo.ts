@@ -30,7 +30,7 @@ const POLICY = `{
       "argv": ["base/note.sh"], "timeout_s": 10, "lock": "note"
     }
   },
-  "limits": { "concurrency": 3 }
+  "limits": { "concurrency": 3, "answers": 5000 }
 }
 `;
 

@@ -6,7 +6,7 @@
  *
  * @module
  */
-import { BUILTINS, builtinArgs, isBuiltin } from "../surface.ts";
+import { builtinArgs, BUILTINS, isBuiltin } from "../surface.ts";
 import { checkArgs } from "../policy/check_args.ts";
 import { deniedVerb } from "../policy/denials.ts";
 import { CLASSES } from "../policy/policy.ts";
