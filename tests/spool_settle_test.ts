@@ -42,7 +42,10 @@ class Bench {
 
   event(name: string, ...kinds: EntryEvent[]): Noted {
     let noted: Noted = "noted";
-    for (const kind of kinds) noted = this.settler.event(name, kind);
+    for (const kind of kinds) {
+      const now = this.settler.event(name, kind);
+      if (noted === "noted") noted = now;
+    }
     return noted;
   }
 
@@ -258,6 +261,20 @@ Deno.test("after lost events nothing waits for a close any more (N1)", () => {
   assertEquals(bench.turn(), []);
   bench.settler.lost();
   assertAbout(bench.until("a.json", 1000), SETTLE.still);
+});
+
+Deno.test("when too many wait, a new arrival has room, and a scan is asked for the one forgotten", () => {
+  const bench = new Bench({ maxWaiting: 3 });
+  for (const name of ["a.json", "b.json", "c.json"]) {
+    bench.file(name, 1);
+    assertEquals(bench.event(name, "create", "modify"), "noted");
+  }
+  bench.file("d.json", 1);
+  assertEquals(bench.settler.found("d.json"), "full");
+  assertEquals(bench.event("d.json", "rename"), "full");
+  assertEquals(bench.turn(), ["d.json"]);
+  assertEquals(bench.settler.found("a.json"), "noted");
+  assertEquals(bench.settler.size, 3);
 });
 
 Deno.test("a first sight is told by the wall clock, when it was", () => {

@@ -267,7 +267,7 @@ function make(path: string, wanted: Wanted): string {
 function finding(check: string, path: string, message: string, command: string): Finding {
   const shown = printable(path);
   // A command with control characters in it is none that anybody should paste.
-  const mend = printable(command, command.length * 6) === command ? command : "";
+  const mend = /\p{Cc}/u.test(command) ? "" : command;
   return { level: "error", check, path: shown, message: `${shown} ${message}`, mend };
 }
 

@@ -3,6 +3,13 @@
  * them has become another: then paths below it lead somewhere else, and nothing may be claimed or
  * published there until a human looked (P3).
  *
+ * Rules
+ * 1. An agent that is served is held to its pins: `holdPins` once, then `comparePins` before every
+ *    batch of claims, and `assertPinned` before every name that is put into one of its directories
+ *    or taken out. Whoever publishes does not have to remember it, because `publish.ts` does.
+ * 2. An agent that is held stays held when it is not served any more: its last results are still
+ *    to be published.
+ *
  * @module
  */
 import { agentPaths } from "./agent_paths.ts";
@@ -72,4 +79,39 @@ function pinOf(agent: string, role: Role): Pin | null {
   const seen = look(agentPaths(agent)[role]);
   if (seen?.kind !== "directory") return null;
   return { dev: seen.dev, ino: seen.ino };
+}
+
+/** What agents are held to. One process serves one root, so there is one such list. */
+const held = new Map<string, Pins>();
+
+/** From now on nothing is published for this agent but into the pinned directories. */
+export function holdPins(agent: string, pins: Pins): void {
+  held.set(agent, pins);
+}
+
+/** A role directory is not the pinned one: nothing may be put there. */
+export class ReplacedError extends Error {
+  override name = "ReplacedError";
+  readonly code = "REPLACED";
+  constructor(path: string) {
+    super(`Cannot publish: "${path}" was replaced`);
+  }
+}
+
+/**
+ * Compares one directory. An agent that is not held passes.
+ *
+ * @throws {ReplacedError} when it is missing, no directory, or another one
+ */
+export function assertPinned(agent: string, role: Role): void {
+  const pins = held.get(agent);
+  if (pins === undefined) return;
+  let now: Pin | null = null;
+  try {
+    now = pinOf(agent, role);
+  } catch {
+    // What cannot be looked at is not known to be the pinned one.
+  }
+  const { dev, ino } = pins[role];
+  if (now?.dev !== dev || now.ino !== ino) throw new ReplacedError(agentPaths(agent)[role]);
 }

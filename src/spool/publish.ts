@@ -13,6 +13,8 @@
  *    copyFile or anything else that follows links (P5, Q12).
  * 5. Short writes are completed; what could not be written whole does not appear (S1).
  * 6. Names come from the host and are checked all the same: one file below one directory (P15).
+ * 7. The directory that a name is put into is compared with its pin right before: where it was
+ *    replaced, nothing is made, replaced or removed (P3).
  *
  * Nothing here is fsynced: all of it can be written again from the ledger.
  *
@@ -24,6 +26,7 @@ import { randomHex } from "../names.ts";
 import { agentPaths } from "./agent_paths.ts";
 import { look } from "./look.ts";
 import { setDirectoryMode } from "./make_directory.ts";
+import { assertPinned } from "./pins.ts";
 import { takeDirectory } from "./quarantine.ts";
 import { createNew, removeQuietly, writeAll, writeNewFile } from "./write_new_file.ts";
 
@@ -58,6 +61,7 @@ export interface PublishOptions {
  * @param name a bare name; below `kit` it may have one directory in front, which is made
  * @throws {RangeError} when the name is none of ours
  * @throws {SquattedError} when a directory keeps the name
+ * @throws {ReplacedError} when the target directory is not the pinned one
  * @throws a system error, ENOSPC above all; the old content is still in place then
  */
 export function publish(
@@ -70,7 +74,7 @@ export function publish(
   const path = targetPath(agent, target, name);
   const staged = stagedPath(agent);
   writeNewFile(staged, bytes, options.mode ?? FILE_MODE);
-  moveIntoPlace(agent, staged, path);
+  moveIntoPlace(agent, target, staged, path);
 }
 
 /** A file in `results/` that grows. */
@@ -96,7 +100,7 @@ export function openOutput(agent: string, name: string): OutputFile {
   const staged = stagedPath(agent);
   const fd = createNew(staged, FILE_MODE);
   try {
-    moveIntoPlace(agent, staged, path);
+    moveIntoPlace(agent, "results", staged, path);
   } catch (error) {
     closeSync(fd);
     throw error;
@@ -178,9 +182,15 @@ function targetPath(agent: string, target: Target, name: string): string {
   if (parts.length > longest || !parts.every((part) => NAME.test(part))) {
     throw new RangeError(`Cannot publish: ${JSON.stringify(name)} is no name for ${target}`);
   }
+  assertPinned(agent, roleOf(target));
   const directory = agentPaths(agent)[target];
   if (parts.length === 2) makeSubdirectory(`${directory}/${parts[0]}`);
   return `${directory}/${name}`;
+}
+
+/** The pinned directory that a target lies in. */
+function roleOf(target: Target): "results" | "inbox" {
+  return target === "results" ? "results" : "inbox";
 }
 
 function makeSubdirectory(path: string): void {
@@ -197,10 +207,11 @@ function stagedPath(agent: string): string {
   return `${agentPaths(agent).staging}/${randomHex(16)}`;
 }
 
-/** Rules 2 and 3. The staged file is gone afterwards, whatever happens. */
-function moveIntoPlace(agent: string, staged: string, path: string): void {
+/** Rules 2, 3 and 7. The staged file is gone afterwards, whatever happens. */
+function moveIntoPlace(agent: string, target: Target, staged: string, path: string): void {
   try {
     try {
+      assertPinned(agent, roleOf(target));
       renameSync(staged, path);
       return;
     } catch (error) {

@@ -18,9 +18,9 @@
  * 1. Time is the daemon's own monotonic clock. Of the file's times only the ctime is used, which an
  *    agent cannot set, and only to see that a file is old (N5, N6).
  * 2. Events are hints: what is lost makes an entry wait for the longer time, never for ever (N1).
- * 3. Bounded memory. When too many names wait, further ones are not remembered: the next scan meets
- *    them again, and by then they are old enough to be taken at once (Q5). Temporary names have a
- *    bound of their own; those beyond it begin to count when earlier ones have gone.
+ * 3. Bounded memory. When too many names wait, the oldest are forgotten for new events: the next scan
+ *    meets them again, and by then they are old enough to be taken at once (Q5). Temporary names have
+ *    a bound of their own; those beyond it begin to count when earlier ones have gone.
  * 4. When more are due than can be handled in a turn, half of the turn is for those that came last:
  *    whoever comes behind ten thousand others does not wait for all of them.
  *
@@ -64,7 +64,7 @@ export type Noted =
   | "noted"
   /** The runtime cannot address it: report it as stuck. */
   | "unaddressable"
-  /** Too many wait: a later scan will meet it again. */
+  /** Too many wait: a scan is needed, to meet again what is not remembered. */
   | "full";
 
 interface Waiting {
@@ -134,6 +134,15 @@ export class Settler {
     }
     if (!isAddressable(name)) return "unaddressable";
     if (isTemporary(name)) return this.#noteTemporary(name);
+    let full = false;
+    if (!this.#waiting.has(name) && this.#waiting.size >= this.#maxWaiting) {
+      // The newest is worth more than the oldest, which a scan will meet again.
+      full = true;
+      for (const oldest of this.#waiting.keys()) {
+        this.#waiting.delete(oldest);
+        break;
+      }
+    }
     const entry = this.#note(name);
     if (entry === null) return "full";
     const now = this.#now();
@@ -156,7 +165,7 @@ export class Settler {
         entry.written = true;
         break;
     }
-    return "noted";
+    return full ? "full" : "noted";
   }
 
   /** A scan met a name. */

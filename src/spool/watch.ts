@@ -74,6 +74,11 @@ const RETRY_FAILED_MS = 5000;
 const GRACE_MS = 500;
 /** Events in a row that came in time, after which they are trusted again. */
 const TRUST_AGAIN = 20;
+/** So many events at once may be what is left of more: the runtime drops some without a word. */
+const BURST = 8;
+/** How soon after a burst, and at the latest after its begin, a scan is asked for. */
+const BURST_QUIET_MS = 50;
+const BURST_LATEST_MS = 1000;
 /** Names remembered per generation, of two. */
 const RECENT = 4096;
 const MAX_MISSED = 64;
@@ -103,13 +108,16 @@ interface Watched {
   state: "off" | "asked" | "watching" | "failed";
   /** Identity of the directory that is watched. */
   pin: string | null;
+  /** Last change of the directory that was judged, wall clock of its file system. */
   mtime: number;
-  /** Events since the last look at the directory. */
-  heard: number;
+  /** Wall clock of the last event. */
+  heardAt: number;
   probe: Probe | null;
   retryAt: number;
   nextPoll: number;
   nextPulse: number;
+  /** A burst is going on: when it began, and when the last of it came. */
+  burst: { readonly since: number; last: number } | null;
   /** Wall clock since when events should be complete, or Infinity. */
   completeFrom: number;
   /** How many events must come in time before they are trusted again. */
@@ -154,11 +162,12 @@ export class SpoolWatch {
         state: "off",
         pin: null,
         mtime: NaN,
-        heard: 0,
+        heardAt: 0,
         probe: null,
         retryAt: Infinity,
         nextPoll: 0,
         nextPulse: 0,
+        burst: null,
         completeFrom: Infinity,
         debt: 0,
         missed: new Map(),
@@ -278,24 +287,38 @@ export class SpoolWatch {
         break;
       case "events":
         slot.heard = true;
+        if (report.events.length >= BURST) this.#burst(watched);
         for (const [name, kind] of report.events) this.#event(watched, name, kind);
         break;
       case "lost":
         slot.heard = true;
-        watched.heard++;
+        watched.heardAt = Date.now();
         watched.missed.clear();
         this.#options.onScan(watched.agent, "lost");
         break;
       case "unnamed":
         slot.heard = true;
-        watched.heard++;
+        watched.heardAt = Date.now();
         this.#options.onScan(watched.agent, "changed");
         break;
     }
   }
 
+  #burst(watched: Watched): void {
+    const now = performance.now();
+    if (watched.burst === null) watched.burst = { since: now, last: now };
+    else watched.burst.last = now;
+    this.#arm(BURST_QUIET_MS);
+  }
+
+  /** When a burst is over, or as long as it may be: milliseconds, or Infinity without one. */
+  #burstEnd({ burst }: Watched): number {
+    if (burst === null) return Infinity;
+    return Math.min(burst.last + BURST_QUIET_MS, burst.since + BURST_LATEST_MS);
+  }
+
   #event(watched: Watched, name: string, kind: EntryEvent): void {
-    watched.heard++;
+    watched.heardAt = Date.now();
     if (name.startsWith(PROBE_PREFIX)) {
       if (watched.probe?.name === name) this.#answered(watched);
       return;
@@ -440,12 +463,17 @@ export class SpoolWatch {
       if (now >= watched.nextPulse) this.#pulse(watched, now);
       this.#judgeMissed(watched, now);
       if (watched.probe !== null && now >= watched.probe.until) this.#deaf(watched);
+      if (now >= this.#burstEnd(watched)) {
+        watched.burst = null;
+        this.#options.onScan(watched.agent, "changed");
+      }
       if (now >= watched.nextPoll) {
         watched.nextPoll = now +
           (watched.mode === "watch" ? this.#options.pollMs : this.#fastPollMs);
         this.#options.onScan(watched.agent, "poll");
       }
-      next = Math.min(next, watched.nextPoll, watched.nextPulse, watched.probe?.until ?? Infinity);
+      const probe = watched.probe?.until ?? Infinity;
+      next = Math.min(next, watched.nextPoll, watched.nextPulse, probe, this.#burstEnd(watched));
       for (const until of watched.missed.values()) next = Math.min(next, until);
     }
     if (next !== Infinity) this.#arm(Math.max(1, next - performance.now()));
@@ -456,8 +484,6 @@ export class SpoolWatch {
     watched.nextPulse = now + this.#pulseMs;
     if (this.#options.events === false) return;
     const seen = this.#lookAt(watched);
-    const { heard } = watched;
-    watched.heard = 0;
     if (watched.pin !== null && (seen === null || pinOf(seen) !== watched.pin)) {
       this.#options.log("queue-replaced", { agent: watched.agent });
       // The runtime's watcher does not take a second directory of the same name.
@@ -475,10 +501,11 @@ export class SpoolWatch {
       }
       return;
     }
-    if (seen === null) return;
-    const changed = seen.mtime_ms !== watched.mtime;
+    if (seen === null || seen.mtime_ms === watched.mtime) return;
     watched.mtime = seen.mtime_ms;
-    if (!changed || heard > 0 || watched.mode !== "watch" || watched.state !== "watching") return;
+    // Whatever changed the directory last must have been told of since.
+    if (seen.mtime_ms <= watched.heardAt || watched.state !== "watching") return;
+    if (watched.mode !== "watch") return;
     this.#options.onScan(watched.agent, "changed");
     if (watched.probe === null) this.#probe(watched);
   }
