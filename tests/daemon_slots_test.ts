@@ -1,0 +1,91 @@
+import { assertEquals } from "@std/assert";
+import { Slots } from "../src/daemon/slots.ts";
+
+function waiting(rid: number, agent = "main", lock: string | null = null) {
+  return { rid, agent, lock, expires_ms: Infinity };
+}
+
+/** Starts what may start, in order, without ever freeing. */
+function drain(slots: Slots): number[] {
+  const started: number[] = [];
+  for (let next = slots.peek(); next !== null; next = slots.peek()) {
+    slots.start(next.rid, next.agent, next.lock);
+    started.push(next.rid);
+  }
+  return started;
+}
+
+Deno.test("Slots: no more run at once than concurrency allows", () => {
+  const slots = new Slots(2);
+  for (const rid of [1, 2, 3]) slots.wait(waiting(rid));
+  assertEquals(drain(slots), [1, 2]);
+  assertEquals([slots.running, slots.waiting(), slots.waiting("main")], [2, 1, 1]);
+  assertEquals(slots.blocked(null), "slot");
+  slots.free(1);
+  assertEquals(drain(slots), [3]);
+  slots.free(99);
+  assertEquals(slots.running, 2);
+});
+
+Deno.test("Slots: a lock is held by one, and given in the order of arrival over all agents", () => {
+  const slots = new Slots(4);
+  slots.wait(waiting(5, "b", "db"));
+  slots.wait(waiting(3, "a", "db"));
+  slots.wait(waiting(4, "a"));
+  assertEquals(drain(slots), [3, 4]);
+  assertEquals(slots.blocked("db"), "lock");
+  assertEquals(slots.waitsFor(waiting(5, "b", "db")), "lock");
+  slots.free(3);
+  assertEquals(drain(slots), [5]);
+});
+
+Deno.test("Slots: a new request does not overtake one that waits for the same lock", () => {
+  const slots = new Slots(2);
+  slots.start(1, "main", "x");
+  slots.wait(waiting(2, "main", "x"));
+  slots.free(1);
+  assertEquals(slots.blocked("x"), "lock");
+  // Nor one that could start and has not yet.
+  assertEquals(slots.blocked(null), "slot");
+  assertEquals(drain(slots), [2]);
+  assertEquals(slots.blocked(null), null);
+});
+
+Deno.test("Slots: a blocked lock does not hold up what needs none", () => {
+  const slots = new Slots(3);
+  slots.start(1, "main", "x");
+  slots.wait(waiting(2, "main", "x"));
+  assertEquals(slots.blocked(null), null);
+  slots.wait(waiting(3));
+  assertEquals(drain(slots), [3]);
+});
+
+Deno.test("Slots: agents take turns, so a long queue does not hold up another agent", () => {
+  const slots = new Slots(1);
+  for (const rid of [1, 2, 3, 4]) slots.wait(waiting(rid, "a"));
+  slots.wait(waiting(5, "b"));
+  const order: number[] = [];
+  for (let next = slots.peek(); next !== null; next = slots.peek()) {
+    slots.start(next.rid, next.agent, next.lock);
+    order.push(next.rid);
+    slots.free(next.rid);
+  }
+  assertEquals(order, [1, 5, 2, 3, 4]);
+});
+
+Deno.test("Slots: a request that is forgotten never starts, and frees those behind it", () => {
+  const slots = new Slots(2);
+  slots.wait(waiting(1, "main", "x"));
+  slots.wait(waiting(2, "main", "x"));
+  assertEquals(slots.forget("main", 1), true);
+  assertEquals(slots.forget("main", 1), false);
+  assertEquals(slots.forget("other", 2), false);
+  assertEquals(drain(slots), [2]);
+});
+
+Deno.test("Slots: what waits again, by its old number, keeps its place", () => {
+  const slots = new Slots(1);
+  slots.wait(waiting(7));
+  slots.wait(waiting(3));
+  assertEquals(slots.peek()?.rid, 3);
+});

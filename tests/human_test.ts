@@ -1,0 +1,222 @@
+import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
+import { join } from "@std/path/join";
+import type { Io } from "../src/human/command.ts";
+import { initScript, STARTER_POLICY } from "../src/human/init.ts";
+import { mountLines } from "../src/human/mounts.ts";
+import { parseCommandLine, runHuman } from "../src/human/run_human.ts";
+import { parsePolicy } from "../src/policy/parse_policy.ts";
+import { TestBridge, there } from "./helpers/bridge.ts";
+
+function recorder(): Io & { text: { out: string; err: string } } {
+  const text = { out: "", err: "" };
+  return {
+    text,
+    out: (t) => void (text.out += t),
+    err: (t) => void (text.err += t),
+    stdin: () => new Uint8Array(),
+    ask: () => null,
+  };
+}
+
+async function run(...argv: string[]): Promise<{ code: number; out: string; err: string }> {
+  const io = recorder();
+  const code = await runHuman(argv, io);
+  return { code, ...io.text };
+}
+
+const NAMES = ["init", "check", "trust", "status", "schema", "mounts", "version"];
+
+Deno.test("chb --help lists every command in 80 columns", async () => {
+  const { code, out } = await run("--help");
+  assertEquals(code, 0);
+  for (const name of [...NAMES, "serve", "once"]) assertMatch(out, new RegExp(`^  ${name} `, "m"));
+  for (const line of out.split("\n")) assert(line.length <= 100, line);
+});
+
+for (const name of NAMES) {
+  Deno.test(`chb ${name} --help has usage and an example, and does nothing else`, async () => {
+    const { code, out, err } = await run(name, "--help");
+    assertEquals([code, err], [0, ""]);
+    assertStringIncludes(out, `Usage: chb ${name}`);
+    assertMatch(out, /Example:\n {2}\S/);
+  });
+
+  Deno.test(`chb ${name} refuses an unknown option with exit 64`, async () => {
+    const { code, err } = await run(name, "--no-such-option");
+    assertEquals(code, 64);
+    assertStringIncludes(err, `chb ${name} --help`);
+  });
+}
+
+Deno.test("chb without a command, and with an unknown one, is a usage error", async () => {
+  assertEquals((await run()).code, 64);
+  const { code, err } = await run("frobnicate");
+  assertEquals(code, 64);
+  assertStringIncludes(err, "frobnicate");
+});
+
+Deno.test("parseCommandLine() keeps flags, options and words apart", () => {
+  const parsed = parseCommandLine(
+    { name: "x", flags: ["yes"], options: ["by"] },
+    ["a", "--yes", "--by", "me", "--json", "--", "--b"],
+  );
+  assertEquals(parsed, {
+    positional: ["a", "--b"],
+    flags: { yes: true },
+    options: { by: "me" },
+    json: true,
+  });
+});
+
+Deno.test("chb version --json names protocol, build and reference", async () => {
+  const { code, out } = await run("version", "--json");
+  assertEquals(code, 0);
+  const facts = JSON.parse(out);
+  assertEquals([facts.protocol, facts.requirement_ids], [1, "own"]);
+  assert(["jsr", "fallback"].includes(facts.std));
+  assertMatch(facts.version, /^\d+\.\d+\.\d+$/);
+});
+
+Deno.test("chb schema prints each schema by its name and refuses others", async () => {
+  const { out } = await run("schema");
+  const all = JSON.parse(out);
+  for (const name of Object.keys(all)) {
+    assertEquals(JSON.parse((await run("schema", name)).out), all[name]);
+  }
+  assertEquals((await run("schema", "constructor")).code, 64);
+});
+
+Deno.test("mountLines() gives each role a mount of its own, only queue writable", () => {
+  const docker = mountLines("docker", "/r o", "main", false);
+  assertEquals(docker, [
+    "-v '/r o/spool/main/queue':/chb/queue:rw",
+    "-v '/r o/spool/main/results':/chb/results:ro",
+    "-v '/r o/spool/main/inbox':/chb/inbox:ro",
+  ]);
+  assertEquals(mountLines("podman", "/r", "a", true), [
+    "--userns=keep-id",
+    "-v /r/spool/a/queue:/chb/queue:rw,z",
+    "-v /r/spool/a/results:/chb/results:ro,z",
+    "-v /r/spool/a/inbox:/chb/inbox:ro,z",
+  ]);
+  assertEquals(
+    mountLines("bwrap", "/r", "a", false)[1],
+    "--ro-bind /r/spool/a/results /chb/results",
+  );
+  assertEquals(
+    mountLines("compose", "/r", "a", false).filter((l) => l.includes("read_only")).length,
+    2,
+  );
+  const dev = mountLines("devcontainer", "/r", "a", false).join("\n");
+  assertEquals(JSON.parse(`{${dev}}`).mounts.length, 3);
+});
+
+Deno.test("the starter policy is valid as it stands", () => {
+  const parsed = parsePolicy(new TextEncoder().encode(STARTER_POLICY));
+  assert(parsed.ok, JSON.stringify(parsed));
+  assertEquals([...parsed.policy.verbs.keys()], ["date"]);
+});
+
+async function sh(script: string, cwd: string, env: Record<string, string> = {}) {
+  const { code, stdout, stderr } = await new Deno.Command("/bin/sh", {
+    args: ["-c", script],
+    cwd,
+    env,
+    stdin: "null",
+  }).output();
+  const text = new TextDecoder();
+  return { code, out: text.decode(stdout), err: text.decode(stderr) };
+}
+
+Deno.test("the init script refuses below a repository and in a temporary directory", async () => {
+  const dir = Deno.realPathSync(Deno.makeTempDirSync({ prefix: "chb-init-" }));
+  try {
+    const script = initScript(null);
+    const temporary = await sh(script, dir);
+    assertEquals(temporary.code, 78);
+    assertStringIncludes(temporary.err, "temporary directory");
+    Deno.mkdirSync(join(dir, ".git"));
+    Deno.mkdirSync(join(dir, "deep"));
+    const repository = await sh(script, join(dir, "deep"), { CHB_INIT_ANYWHERE: "1" });
+    assertEquals(repository.code, 78);
+    assertStringIncludes(repository.err, "git repository");
+    assertEquals([...Deno.readDirSync(join(dir, "deep"))].length, 0);
+  } finally {
+    Deno.removeSync(dir, { recursive: true });
+  }
+});
+
+Deno.test("the init script installs the executable it is told, with a name that a shell could misread", async () => {
+  const dir = Deno.realPathSync(Deno.makeTempDirSync({ prefix: "chb-init-" }));
+  try {
+    const exe = join(dir, "it's $(touch pwned) chb");
+    Deno.writeTextFileSync(exe, "#!/bin/sh\necho mounts\n");
+    Deno.chmodSync(exe, 0o755);
+    const root = join(dir, "root");
+    Deno.mkdirSync(root);
+    const made = await sh(initScript(exe), root, { CHB_INIT_ANYWHERE: "1" });
+    assertEquals(made.code, 0, made.err);
+    assertEquals((Deno.statSync(join(root, "bin/chb")).mode ?? 0) & 0o777, 0o555);
+    assertEquals(there(join(root, "pwned")), false);
+  } finally {
+    Deno.removeSync(dir, { recursive: true });
+  }
+});
+
+Deno.test("the init script makes what the start-up checks want, and overwrites nothing", async () => {
+  await using bridge = await TestBridge.make({ trust: false });
+  const before = Deno.readTextFileSync(bridge.path("bridge.jsonc"));
+  const again = await sh(initScript(null), bridge.root, { CHB_INIT_ANYWHERE: "1" });
+  assertEquals(again.code, 0, again.err);
+  assertStringIncludes(again.out, "kept bridge.jsonc");
+  assertEquals(Deno.readTextFileSync(bridge.path("bridge.jsonc")), before);
+  assertMatch(await bridge.serve(), /^chb: ready root=/);
+});
+
+Deno.test("chb check tells every error at once, with path and hint, and exits 78", async () => {
+  await using bridge = await TestBridge.make({ trust: false });
+  const policy =
+    '{ "agents": { "main": { "verbs": ["x"] } },\n "verbs": { "x": { "argv": ["sh"] } } }';
+  const { code, err } = await bridge.chbWith(policy, "check", "-");
+  assertEquals(code, 78);
+  for (const what of ['"class" is missing', '"timeout_s" is missing', "3 errors"]) {
+    assertStringIncludes(err, what);
+  }
+  const json = await bridge.chbWith(policy, "check", "-", "--json");
+  assertEquals(JSON.parse(json.out).ok, false);
+  const syntax = await bridge.chbWith('{\n  "agents": }', "check", "-");
+  assertMatch(syntax.err, /bridge\.jsonc:2:13/);
+});
+
+Deno.test("chb check names a program that the executable cannot run, with the command that builds one", async () => {
+  await using bridge = await TestBridge.make({ trust: false });
+  const policy = JSON.stringify({
+    agents: { main: { verbs: ["x"] } },
+    verbs: { x: { description: "d", class: "observe", argv: ["/usr/bin/id"], timeout_s: 1 } },
+  });
+  const { code, err } = await bridge.chbWith(policy, "check", "-");
+  assertEquals(code, 78);
+  assertStringIncludes(err, "task compile --policy");
+});
+
+Deno.test("chb trust without a terminal asks for --yes and changes nothing", async () => {
+  await using bridge = await TestBridge.make({ trust: false });
+  const { code, err } = await bridge.chb("trust");
+  assertEquals(code, 64);
+  assertStringIncludes(err, "--yes");
+  assertEquals([...Deno.readDirSync(bridge.path("state/policies"))], []);
+});
+
+Deno.test("chb status exits 69 without a daemon and 0 beside one, in words and in JSON", async () => {
+  await using bridge = await TestBridge.make();
+  assertEquals((await bridge.chb("status")).code, 69);
+  await bridge.serve();
+  await bridge.ask("r1", { verb: "true" });
+  const words = await bridge.chb("status");
+  assertEquals(words.code, 0, words.err);
+  assertStringIncludes(words.out, `pid ${bridge.pid}`);
+  assertStringIncludes(words.out, "main/r1");
+  for (const line of words.out.split("\n")) assert(line.length <= 80, line);
+  const json = JSON.parse((await bridge.chb("status", "--json")).out);
+  assertEquals([json.serving, json.recent[0].id], [true, "r1"]);
+});
