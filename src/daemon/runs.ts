@@ -158,6 +158,7 @@ export class Runs {
         policy: policy.digest,
         command_sha256: commandDigest(command),
         program,
+        requires: this.#trust.required(facts.verb),
         max_spend: facts.max_spend,
         timeout_ms: facts.timeout_ms,
         grace_ms: Math.round(policy.limits.grace_s * 1000),

@@ -13,6 +13,7 @@ import type { Ledger } from "../ledger/ledger.ts";
 import type { CheckedArgs, FileIdentity, Policy, VerbPolicy } from "../policy/policy.ts";
 import { checkPathArgs } from "../policy/check_args.ts";
 import { parsePolicy } from "../policy/parse_policy.ts";
+import type { RequiredFile } from "../run/order.ts";
 import { fileIdentity } from "../spool/layout.ts";
 import { look } from "../spool/look.ts";
 import { errorCode, FatalError } from "../errors.ts";
@@ -92,6 +93,15 @@ export class TrustStore {
   /** The trusted identity of a verb's program, or null when there is none. */
   program(path: string): FileIdentity | null {
     return this.#programs.get(path) ?? null;
+  }
+
+  /** The files that a verb requires, as a human trusted them; the shim holds the disk against it. */
+  required(verb: VerbPolicy): RequiredFile[] {
+    return verb.requires.flatMap((path) => {
+      const sha256 = this.#requires.get(path);
+      // One that was never trusted is left out, and the shim refuses the order for it.
+      return sha256 === undefined ? [] : [{ path, sha256 }];
+    });
   }
 
   /** What of a verb's base differs from what was trusted, in words, or null. */
