@@ -25,7 +25,7 @@ import { isoTime } from "../result.ts";
 import { ShimPool } from "../run/pool.ts";
 import { agentPaths, ensureAgent } from "../spool/layout.ts";
 import { look } from "../spool/look.ts";
-import { comparePins, type Pins, readPins } from "../spool/pins.ts";
+import { comparePins, holdPins, type Pins, readPins, ROLES } from "../spool/pins.ts";
 import { publish } from "../spool/publish.ts";
 import { Scanner } from "../spool/scan.ts";
 import { Settler } from "../spool/settle.ts";
@@ -73,12 +73,16 @@ interface Served {
   readonly pins: Pins;
   /** The role directory that was replaced, or null. */
   broken: string | null;
+  /** The role directory that was replaced before this start, or null. */
+  readonly recreated: string | null;
   /** A scan is under way or asked for. */
   scanning: boolean;
   /** A step of it has not come back yet. */
   stepping: boolean;
   /** A scan went over the whole directory since the start. */
   scanned: boolean;
+  /** Why the last step of a scan could not read the queue, or null. */
+  scanFault: string | null;
   shed: Shed | null;
   /** The status file does not tell the latest. */
   stale: boolean;
@@ -91,6 +95,12 @@ function defaultLimits(): Limits {
   );
   if (!parsed.ok) throw new FatalError("Cannot make default limits: the empty policy is invalid");
   return parsed.policy.limits;
+}
+
+/** The pins that an earlier start kept, or null. */
+function storedPins(ledger: Ledger, agent: string): Pins | null {
+  const text = ledger.meta(`pins.${agent}`);
+  return text === null ? null : JSON.parse(text);
 }
 
 export class Bridge {
@@ -108,7 +118,6 @@ export class Bridge {
   #turnOf = 0;
   #fatal: FatalError | null = null;
   #queueFault: string | null = null;
-  #scanFault: string | null = null;
   #settleTimer: ReturnType<typeof setTimeout> | undefined;
 
   constructor(parts: BridgeParts) {
@@ -161,6 +170,7 @@ export class Bridge {
   async run(ready: () => void): Promise<void> {
     const { log } = this.#parts;
     for (const agent of this.#parts.agents) this.#serve(agent);
+    this.#holdUnserved();
     this.#core.pool.open();
     recover(this.#core, this.#intake, this.#work, [...this.#served.keys()]);
     this.#record({ event: "started-daemon", version: BUILD.version, source: BUILD.source });
@@ -197,35 +207,57 @@ export class Bridge {
 
   #serve(agent: string): void {
     const pins = readPins(agent);
+    holdPins(agent, pins);
     this.#served.set(agent, {
       agent,
       scanner: new Scanner(agentPaths(agent).queue),
       settler: new Settler(),
       pins,
-      broken: this.#pinsChanged(agent, pins),
+      broken: null,
+      recreated: this.#pinsChanged(agent, pins),
       scanning: true,
       stepping: false,
       scanned: false,
+      scanFault: null,
       shed: null,
       stale: true,
     });
   }
 
-  /** Compares with the pins of the last start and keeps the new ones. */
+  /** Agents that left the policy may still have results to come. */
+  #holdUnserved(): void {
+    const { ledger } = this.#parts;
+    const rows = [...ledger.unfinished(), ...ledger.unpublished(1000), ...ledger.answers()];
+    for (const agent of new Set(rows.map((row) => row.agent))) {
+      const pins = this.#served.has(agent) ? null : storedPins(ledger, agent);
+      if (pins !== null) holdPins(agent, pins);
+    }
+  }
+
+  /**
+   * Compares with the pins of the last start and keeps the new ones.
+   *
+   * @returns the first role directory that is another one since then, or null
+   */
   #pinsChanged(agent: string, pins: Pins): string | null {
     const { ledger, log } = this.#parts;
-    const key = `pins.${agent}`;
-    const text = JSON.stringify(pins);
-    const before = ledger.meta(key);
-    if (before === text) return null;
+    const before = storedPins(ledger, agent);
+    const role = before === null
+      ? null
+      : ROLES.find((r) => before[r].dev !== pins[r].dev || before[r].ino !== pins[r].ino) ?? null;
+    if (before !== null && role === null) return null;
     ledger.transaction((tx) => {
-      tx.setMeta(key, text);
-      tx.append({ event: "pins", agent, pins, ...(before === null ? {} : { replaced: true }) });
+      tx.setMeta(`pins.${agent}`, JSON.stringify(pins));
+      tx.append({ event: "pins", agent, pins, ...(role === null ? {} : { replaced: role }) });
     });
-    if (before !== null) {
-      log("WARN", "pins-replaced", { agent, message: "restart the sandbox: its mounts are stale" });
+    if (role !== null) {
+      log("WARN", "pins-replaced", {
+        agent,
+        role,
+        message: `restart the sandbox: ${role}/ was replaced`,
+      });
     }
-    return null;
+    return role;
   }
 
   async #watchAgents(): Promise<void> {
@@ -351,7 +383,8 @@ export class Bridge {
         // What did not fit is met again by the next round, once there is room.
         served.scanning = full;
       }
-      this.#scanFault = error;
+      if (error !== served.scanFault) served.stale = true;
+      served.scanFault = error;
     } catch (error) {
       this.#failed(error);
       served.scanning = false;
@@ -478,7 +511,7 @@ export class Bridge {
   }
 
   /** Faults that stand, as words for status and for people. */
-  #faults(): string[] {
+  #faults(served: Served): string[] {
     const faults: string[] = [];
     const add = (what: string, fault: string | null) => {
       if (fault !== null) faults.push(`${what}: ${fault}`);
@@ -487,7 +520,7 @@ export class Bridge {
     add("results cannot be published", this.#core.publisher.fault);
     add("the audit text cannot be written", this.#parts.textFault());
     add("commands cannot be started", this.#core.pool.fault);
-    add("the queue cannot be read", this.#scanFault ?? this.#queueFault);
+    add("the queue cannot be read", served.scanFault ?? this.#queueFault);
     return faults;
   }
 
@@ -500,9 +533,10 @@ export class Bridge {
     const document = statusDocument(this.#core, agent, {
       seq: ++this.#seq,
       watch: this.#watch?.mode(agent) ?? "poll",
-      faults: this.#faults(),
+      faults: this.#faults(served),
       stopped,
       pins: served.broken,
+      recreated: served.recreated,
       shed: shed === null ? null : {
         count: shed.count,
         first: printable(shed.first),
@@ -514,6 +548,8 @@ export class Bridge {
       publish(agent, "inbox", "status.json", encodeDocument(document));
       served.stale = false;
     } catch (error) {
+      // Where `inbox/` itself was replaced nobody can be told in it; the log and the switch say it.
+      if (errorCode(error) === "REPLACED") return;
       this.#parts.log("WARN", "status", { agent, error: errorCode(error) });
     }
   }
@@ -550,6 +586,8 @@ export class Bridge {
 
   /** The name of the raised switch; anything but "not there" counts as raised. */
   #kill(agent: string): string | null {
+    // Lowering the switch is not enough after a breach: the bridge must be started again.
+    if (typeof this.#served.get(agent)?.broken === "string") return `KILL.${agent}`;
     for (const name of ["KILL", `KILL.${agent}`]) {
       try {
         Deno.lstatSync(`state/${name}`);

@@ -5,7 +5,9 @@
  *    row is published again at start (S6).
  * 2. A publication that fails never fails the request: it is kept and tried again, and the run is
  *    never repeated for it (S1, Q3).
- * 3. A row counts as published only in the commit after its file was renamed into place; a newer
+ * 3. What an agent's directories do not take because they were replaced waits for the next start,
+ *    which comes after a human looked (P3). It is no fault of the others.
+ * 4. A row counts as published only in the commit after its file was renamed into place; a newer
  *    state of the row takes the mark away first.
  *
  * @module
@@ -92,6 +94,9 @@ export class Publisher {
       this.#retryRows.delete(row.rid);
       if (this.backlog === 0) this.#fault = null;
     } catch (error) {
+      // Behind the others that wait: what never succeeds must not keep them waiting.
+      this.#retryRows.delete(row.rid);
+      if (this.#heldBack(error)) return;
       this.#retryRows.add(row.rid);
       this.#failed("result", error);
     }
@@ -133,6 +138,7 @@ export class Publisher {
         : { replays: row.replays };
       this.#result(row.agent, { ...resultFor(row, id), ...stored });
     } catch (error) {
+      if (this.#heldBack(error)) return;
       this.#retryRows.add(row.rid);
       this.#failed("replay", error);
     }
@@ -155,6 +161,8 @@ export class Publisher {
       this.#dropped.push(answer.claim);
       if (this.backlog === 0) this.#fault = null;
     } catch (error) {
+      this.#retryAnswers.delete(answer.claim);
+      if (this.#heldBack(error)) return;
       this.#retryAnswers.set(answer.claim, answer);
       this.#failed("answer", error);
     }
@@ -178,6 +186,13 @@ export class Publisher {
 
   #result(agent: string, result: Result): void {
     publish(agent, "results", `${result.id}.json`, encodeDocument(result));
+  }
+
+  /** Rule 3: true when another try can come to nothing before the next start. */
+  #heldBack(error: unknown): boolean {
+    if (errorCode(error) !== "REPLACED") return false;
+    if (this.backlog === 0) this.#fault = null;
+    return true;
   }
 
   #failed(what: string, error: unknown): void {

@@ -25,6 +25,8 @@ export interface StatusFacts {
   readonly stopped: boolean;
   /** What of the agent's mounts changed since they were pinned, or null. */
   readonly pins: string | null;
+  /** The role directory that was replaced before the bridge started, or null. */
+  readonly recreated: string | null;
   /** The newest shed aggregate of this agent, or null. */
   readonly shed: { count: number; first: string; last: string; at: string } | null;
 }
@@ -48,7 +50,11 @@ function stateOf(
       why: "The host has not trusted its policy yet; a human runs: chb trust",
     };
   }
-  return { state: "serving", why: "" };
+  const recreated = facts?.recreated ?? null;
+  return {
+    state: "serving",
+    why: recreated === null ? "" : `Restart the sandbox: ${recreated}/ was replaced`,
+  };
 }
 
 /** The status document; without `facts` it is the answer of `bridge.status`. */
