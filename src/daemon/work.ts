@@ -21,7 +21,7 @@ import type { Tx } from "../ledger/ledger.ts";
 import { LedgerError } from "../ledger/ledger_error.ts";
 import type { RecordRef, Row } from "../ledger/types.ts";
 import { checkArgs } from "../policy/check_args.ts";
-import type { CheckedArgs, Policy, VerbPolicy } from "../policy/policy.ts";
+import { type CheckedArgs, CLASSES, type Policy, type VerbPolicy } from "../policy/policy.ts";
 import { coded, isoTime, refusalResult, type Result } from "../result.ts";
 import { readExit } from "../run/exit_record.ts";
 import { groupAlive, killGroup } from "../run/kill_group.ts";
@@ -37,6 +37,8 @@ import { type ActiveRun, base, exitReason, finishedResult, type Prepared } from 
 
 /** Milliseconds past deadline and grace after which the daemon ends a run itself. */
 const BACKSTOP_MS = 10_000;
+
+type RecheckDeps = Pick<GateDeps, "kill" | "baseChanged" | "pathArgs">;
 
 type End =
   | { readonly kind: "exit"; readonly active: ActiveRun; readonly row: Row; readonly exit: Exit }
@@ -55,7 +57,7 @@ type End =
 
 export class Work {
   readonly #core: Core;
-  readonly #deps: Pick<GateDeps, "kill" | "baseChanged">;
+  readonly #deps: RecheckDeps;
   readonly #wake: () => void;
   /** Runs whose shim said that they ended, or is gone. */
   readonly #ended = new Set<string>();
@@ -64,7 +66,7 @@ export class Work {
   readonly #forced = new Set<string>();
   #fault: string | null = null;
 
-  constructor(core: Core, deps: Pick<GateDeps, "kill" | "baseChanged">, wake: () => void) {
+  constructor(core: Core, deps: RecheckDeps, wake: () => void) {
     this.#core = core;
     this.#deps = deps;
     this.#wake = wake;
@@ -403,7 +405,7 @@ export class Work {
         continue;
       }
       const fit = policy === null ? null : fits(policy, row);
-      const refusal = fit === null ? gone(row) : recheck(row.agent, fit.verb, this.#deps);
+      const refusal = fit === null ? gone(row) : recheck(row.agent, fit, this.#deps);
       if (refusal !== null || fit === null || policy === null) {
         this.#turnDown(tx, row, refusal ?? gone(row), batch);
         continue;
@@ -569,12 +571,17 @@ export class Work {
   }
 }
 
-/** The verb and arguments of a waiting request under the policy now in force, or null. */
+/**
+ * The verb and arguments of a waiting request under the policy now in force, or null when that
+ * policy would not let it in: a human may have narrowed it since.
+ */
 function fits(policy: Policy, row: Row): { verb: VerbPolicy; args: CheckedArgs } | null {
   const verb = policy.verbs.get(row.verb);
-  if (verb === undefined || !(policy.agents.get(row.agent)?.verbs ?? []).includes(row.verb)) {
-    return null;
-  }
+  const agent = policy.agents.get(row.agent);
+  if (verb === undefined || agent === undefined || !agent.verbs.includes(row.verb)) return null;
+  // Scope and rate were weighed for the class that it had, and nobody was asked to approve it.
+  if (verb.class !== row.class || verb.approval !== "never") return null;
+  if (CLASSES.indexOf(verb.class) > CLASSES.indexOf(agent.scope)) return null;
   const checked = checkArgs(verb, JSON.parse(row.args));
   return checked.ok ? { verb, args: checked.args } : null;
 }

@@ -18,6 +18,7 @@
  */
 import type { Refusal } from "../errors.ts";
 import type { Row } from "../ledger/types.ts";
+import type { CheckedArgs, VerbPolicy } from "../policy/policy.ts";
 import type { Candidate, GateDeps, Verdict } from "./candidate.ts";
 import { kill, name, object, read } from "./entry.ts";
 import { fresh, replay } from "./known.ts";
@@ -90,12 +91,15 @@ export function decide(candidate: Candidate, deps: GateDeps): Decision {
 
 /**
  * The stage `recheck`, in the turn of the commit that starts a request: the kill switch and the
- * base once more. A refusal here comes before any start and releases the key.
+ * base once more, files that arguments name included (X8). A refusal here comes before any start
+ * and releases the key.
+ *
+ * @param fit the verb and the arguments under the policy in force, or undefined when there are none
  */
 export function recheck(
   agent: string,
-  verb: Candidate["verb"],
-  deps: Pick<GateDeps, "kill" | "baseChanged">,
+  fit: { readonly verb: VerbPolicy; readonly args: CheckedArgs } | undefined,
+  deps: Pick<GateDeps, "kill" | "baseChanged" | "pathArgs">,
 ): Refusal | null {
   const up = deps.kill(agent);
   if (up !== null) {
@@ -106,7 +110,9 @@ export function recheck(
       hint: "A human lowers it on the host; only then send the request again",
     };
   }
-  const changed = verb === undefined ? "the verb is gone from the policy" : deps.baseChanged(verb);
+  const changed = fit === undefined
+    ? "the verb is gone from the policy"
+    : deps.baseChanged(fit.verb) ?? deps.pathArgs(fit.verb, fit.args)?.path ?? null;
   if (changed === null) return null;
   return {
     stage: "recheck",
