@@ -118,36 +118,33 @@ Deno.test("hostile values are refused once, run nothing and hold nobody up", asy
     assertEquals(line, taken({ text: '"verb":"down"' }));
   });
 
-  await t.step(
-    "J2 names of a prototype are names like any other, and nobody has them",
-    async () => {
-      await refuseAll(arena, "j2", [
-        ['{"verb":"ok","__proto__":{"verb":"take"}}', { ...SCHEMA, message: /__proto__/ }],
-        ['{"__proto__":{"verb":"ok"}}', SCHEMA],
-        ['{"verb":"ok","constructor":{"prototype":{"verb":"take"}}}', SCHEMA],
-        ['{"verb":"constructor"}', UNKNOWN],
-        ['{"verb":"__proto__"}', UNKNOWN],
-        ['{"verb":"toString"}', UNKNOWN],
-        ['{"verb":"hasOwnProperty"}', UNKNOWN],
-        [arg("__proto__", '{"n":5}'), BAD_ARGS],
-        [arg("__proto__", "null"), BAD_ARGS],
-        [arg("constructor", "1"), BAD_ARGS],
-        [arg("toString", '"x"'), BAD_ARGS],
-        [arg("mode", '"constructor"'), BAD_ARGS],
-        [arg("mode", '"__proto__"'), BAD_ARGS],
-        [field("scope", '"constructor"'), SCHEMA],
-        [field("scope", '"__proto__"'), SCHEMA],
-      ]);
-      // An id or a key of such a name is bound, found again and told apart like any other.
-      await arena.runs("constructor", { verb: "take", args: { n: 2 }, idempotency_key: "valueof" });
-      const conflict = await bridge.ask("hasownproperty", {
-        verb: "ok",
-        idempotency_key: "valueof",
-      });
-      assertEquals(conflict.reason, "key-conflict");
-      await arena.runs("tostring", { verb: "take", args: { n: 3 } });
-    },
-  );
+  await t.step("J2 names of a prototype are names that nobody has", async () => {
+    await refuseAll(arena, "j2", [
+      ['{"verb":"ok","__proto__":{"verb":"take"}}', { ...SCHEMA, message: /__proto__/ }],
+      ['{"__proto__":{"verb":"ok"}}', SCHEMA],
+      ['{"verb":"ok","constructor":{"prototype":{"verb":"take"}}}', SCHEMA],
+      ['{"verb":"constructor"}', UNKNOWN],
+      ['{"verb":"__proto__"}', UNKNOWN],
+      ['{"verb":"toString"}', UNKNOWN],
+      ['{"verb":"hasOwnProperty"}', UNKNOWN],
+      [arg("__proto__", '{"n":5}'), BAD_ARGS],
+      [arg("__proto__", "null"), BAD_ARGS],
+      [arg("constructor", "1"), BAD_ARGS],
+      [arg("toString", '"x"'), BAD_ARGS],
+      [arg("mode", '"constructor"'), BAD_ARGS],
+      [arg("mode", '"__proto__"'), BAD_ARGS],
+      [field("scope", '"constructor"'), SCHEMA],
+      [field("scope", '"__proto__"'), SCHEMA],
+    ]);
+    // An id or a key of such a name is bound, found again and told apart like any other.
+    await arena.runs("constructor", { verb: "take", args: { n: 2 }, idempotency_key: "valueof" });
+    const conflict = await bridge.ask("hasownproperty", {
+      verb: "ok",
+      idempotency_key: "valueof",
+    });
+    assertEquals(conflict.reason, "key-conflict");
+    await arena.runs("tostring", { verb: "take", args: { n: 3 } });
+  });
 
   await t.step("J3 nothing passes for the text or number that it would turn into", async () => {
     const fields: Record<string, readonly string[]> = {
@@ -255,31 +252,28 @@ Deno.test("hostile values are refused once, run nothing and hold nobody up", asy
     ]);
   });
 
-  await t.step(
-    "J7 only UTF-8 without a mark is read, and nothing is put in its place",
-    async () => {
-      const good = '{"verb":"ok"}';
-      await refuseAll(arena, "j7", [
-        [bytes([0xef, 0xbb, 0xbf], good), { ...MALFORMED, message: /byte order mark/ }],
-        [utf16(`\ufeff${good}`, true), MALFORMED],
-        [utf16(`\ufeff${good}`, false), MALFORMED],
-        [utf16(good, true), MALFORMED],
-        [utf16(good, false), MALFORMED],
-        [bytes('{"verb":"ok","note":"', [0xff], '"}'), { ...MALFORMED, message: /UTF-8/ }],
-        [bytes('{"verb":"ok","note":"', [0xc0, 0xaf], '"}'), MALFORMED],
-        [bytes('{"verb":"ok","note":"', [0xed, 0xa0, 0x80], '"}'), MALFORMED],
-        [bytes('{"verb":"ok","note":"', [0xf4, 0x90, 0x80, 0x80], '"}'), MALFORMED],
-        [bytes('{"verb":"ok","note":"caf', [0xe9], '"}'), MALFORMED],
-        [bytes('{"verb":"ok"}', [0xe2, 0x82]), MALFORMED],
-        [bytes('{"verb":"o', [0xef, 0xbb, 0xbf], 'k"}'), {
-          reason: "unknown-verb",
-          stage: "allow",
-        }],
-      ]);
-      const { line } = await arena.runs("j7-good", arg("text", '"caf\u00e9 \u20ac \ud83d\ude00"'));
-      assertEquals(line, taken({ text: "caf\u00e9 \u20ac \ud83d\ude00" }));
-    },
-  );
+  await t.step("J7 only UTF-8 without a mark is read, and nothing replaced", async () => {
+    const good = '{"verb":"ok"}';
+    await refuseAll(arena, "j7", [
+      [bytes([0xef, 0xbb, 0xbf], good), { ...MALFORMED, message: /byte order mark/ }],
+      [utf16(`\ufeff${good}`, true), MALFORMED],
+      [utf16(`\ufeff${good}`, false), MALFORMED],
+      [utf16(good, true), MALFORMED],
+      [utf16(good, false), MALFORMED],
+      [bytes('{"verb":"ok","note":"', [0xff], '"}'), { ...MALFORMED, message: /UTF-8/ }],
+      [bytes('{"verb":"ok","note":"', [0xc0, 0xaf], '"}'), MALFORMED],
+      [bytes('{"verb":"ok","note":"', [0xed, 0xa0, 0x80], '"}'), MALFORMED],
+      [bytes('{"verb":"ok","note":"', [0xf4, 0x90, 0x80, 0x80], '"}'), MALFORMED],
+      [bytes('{"verb":"ok","note":"caf', [0xe9], '"}'), MALFORMED],
+      [bytes('{"verb":"ok"}', [0xe2, 0x82]), MALFORMED],
+      [bytes('{"verb":"o', [0xef, 0xbb, 0xbf], 'k"}'), {
+        reason: "unknown-verb",
+        stage: "allow",
+      }],
+    ]);
+    const { line } = await arena.runs("j7-good", arg("text", '"caf\u00e9 \u20ac \ud83d\ude00"'));
+    assertEquals(line, taken({ text: "caf\u00e9 \u20ac \ud83d\ude00" }));
+  });
 
   await t.step("J8 nesting is refused before anything follows it", async () => {
     const nested = (n: number) => `{"verb":"ok","args":{"x":${"[".repeat(n)}${"]".repeat(n)}}}`;
@@ -395,55 +389,49 @@ Deno.test("hostile values are refused once, run nothing and hold nobody up", asy
     }
   });
 
-  await t.step(
-    "J15 a text that ends too early is told to use a rename, and may come again",
-    async () => {
-      const whole = '{"verb":"take","args":{"n":7}}';
-      for (const [i, length] of [1, 5, 12, 24, whole.length - 1].entries()) {
-        const id = `j15-${i}`;
-        await arena.refuses(id, () => {
-          Deno.writeTextFileSync(bridge.queue(`${id}.json`), whole.slice(0, length));
-        }, { ...MALFORMED, hint: /rename/ });
-        bridge.submitText(id, whole);
-        const again = await until(`the second result of ${id}`, () => {
-          const r = bridge.result(id);
-          return r?.outcome === "succeeded" ? r : null;
-        });
-        assertEquals([again.code, arena.ran().at(-1)], [0, taken({ n: "7" })]);
-      }
-    },
-  );
+  await t.step("J15 a text that ends too early is told to use a rename", async () => {
+    const whole = '{"verb":"take","args":{"n":7}}';
+    for (const [i, length] of [1, 5, 12, 24, whole.length - 1].entries()) {
+      const id = `j15-${i}`;
+      await arena.refuses(id, () => {
+        Deno.writeTextFileSync(bridge.queue(`${id}.json`), whole.slice(0, length));
+      }, { ...MALFORMED, hint: /rename/ });
+      bridge.submitText(id, whole);
+      const again = await until(`the second result of ${id}`, () => {
+        const r = bridge.result(id);
+        return r?.outcome === "succeeded" ? r : null;
+      });
+      assertEquals([again.code, arena.ran().at(-1)], [0, taken({ n: "7" })]);
+    }
+  });
 
-  await t.step(
-    "J15 a writer that takes its time is waited for, one that never ends is not",
-    async () => {
-      const whole = '{"verb":"take","args":{"n":8}}';
-      const before = arena.ran().length;
-      const file = Deno.openSync(bridge.queue("j15-slow.json"), { write: true, createNew: true });
-      try {
-        for (const part of [whole.slice(0, 10), whole.slice(10, 20), whole.slice(20)]) {
-          file.writeSync(encode(part));
-          await sleep(120);
-        }
-      } finally {
-        file.close();
+  await t.step("J15 a slow writer is waited for, one that never ends is not", async () => {
+    const whole = '{"verb":"take","args":{"n":8}}';
+    const before = arena.ran().length;
+    const file = Deno.openSync(bridge.queue("j15-slow.json"), { write: true, createNew: true });
+    try {
+      for (const part of [whole.slice(0, 10), whole.slice(10, 20), whole.slice(20)]) {
+        file.writeSync(encode(part));
+        await sleep(120);
       }
-      const result = await bridge.final("j15-slow");
-      assertEquals([result.outcome, arena.ran().slice(before)], ["succeeded", [taken({ n: "8" })]]);
-      const open = Deno.openSync(bridge.queue("j15-open.json"), { write: true, createNew: true });
-      try {
-        await arena.refuses("j15-open", () => {
-          open.writeSync(encode(whole.slice(0, 10)));
-        }, MALFORMED);
-        // What comes after the claim is nobody's request.
-        open.writeSync(encode(whole.slice(10)));
-        await arena.behind();
-        assertEquals(bridge.result("j15-open")?.reason, "malformed");
-      } finally {
-        open.close();
-      }
-    },
-  );
+    } finally {
+      file.close();
+    }
+    const result = await bridge.final("j15-slow");
+    assertEquals([result.outcome, arena.ran().slice(before)], ["succeeded", [taken({ n: "8" })]]);
+    const open = Deno.openSync(bridge.queue("j15-open.json"), { write: true, createNew: true });
+    try {
+      await arena.refuses("j15-open", () => {
+        open.writeSync(encode(whole.slice(0, 10)));
+      }, MALFORMED);
+      // What comes after the claim is nobody's request.
+      open.writeSync(encode(whole.slice(10)));
+      await arena.behind();
+      assertEquals(bridge.result("j15-open")?.reason, "malformed");
+    } finally {
+      open.close();
+    }
+  });
 
   await t.step("J16 no byte of a refused text comes back out of it", async () => {
     const canary = "CANARY-5e1f";
