@@ -38,7 +38,7 @@ const RESULT = `${PATHS.results}/a.json`;
 
 Deno.test("publish() writes whole files with mode 0644 into each place, whatever the umask (Q12)", () => {
   using _ = new SpoolRoot();
-  const before = Deno.umask(0o777);
+  const before = Deno.umask(0o077);
   try {
     publish(AGENT, "results", "a.json", bytes("result"));
     publish(AGENT, "inbox", "status.json", bytes("status"));

@@ -26,7 +26,8 @@ import { look, lookOf } from "./look.ts";
  *
  * @param group numeric id, or null to leave it
  * @returns true when it was made
- * @throws a system error; EPERM when the group is not one of this user's
+ * @throws a system error; EPERM when the group is not one of this user's, EACCES under a umask that
+ *   takes rights from the owner
  */
 export function makeDirectory(path: string, mode: number, group: number | null = null): boolean {
   try {
