@@ -223,7 +223,7 @@ Deno.test("an old entry, a link, and one whose event is on its way are no proof 
 
 Deno.test("a burst of more events than any queue holds loses nothing: what is missing is scanned for (N1)", async () => {
   using _ = new SpoolRoot();
-  using watching = new Watching({ pulseMs: 100 });
+  using watching = new Watching({ pulseMs: 60_000 });
   await watching.watch.start();
   const scans = watching.scans.length;
   sh(`cd ${PATHS.queue} && seq 2000 | sed 's/$/.json/' | xargs touch`);
