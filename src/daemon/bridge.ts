@@ -51,6 +51,9 @@ const BATCH = 48;
 /** Names of one agent that one turn of a scan takes in. */
 const SCAN = 512;
 
+/** Longest wait for running commands at a stop, milliseconds; supervisors give up after 90 s. */
+const ON_STOP_MS = 75_000;
+
 /** Longer than any entry but a temporary one waits to settle, milliseconds. */
 const LONG_MS = 5000;
 
@@ -155,6 +158,20 @@ export class Bridge {
     this.#work = new Work(core, this.#intake.deps, () => this.#wake());
   }
 
+  /** What a stop does with commands that run, as the policy says: nothing, wait, or cancel. */
+  async #letRunsEnd(): Promise<void> {
+    const how = this.#core.policy()?.on_stop ?? "leave";
+    if (how === "leave") return;
+    this.#stopping = true;
+    if (how === "cancel") this.#work.cancelAll();
+    const end = performance.now() + ON_STOP_MS;
+    const { active } = this.#core.runs;
+    while (active.size > 0 && performance.now() < end && this.#fatal === null) {
+      this.#guard(() => this.#work.turn());
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+  }
+
   /** Ends the service: nothing new is claimed or started, running commands go on. */
   stop(): void {
     this.#stopping = true;
@@ -191,6 +208,7 @@ export class Bridge {
         if (more) await new Promise<void>((resolve) => setImmediate(resolve));
         else await this.#sleep();
       }
+      if (this.#fatal === null) await this.#letRunsEnd();
     } finally {
       for (const timer of timers) clearInterval(timer);
       clearTimeout(this.#settleTimer);

@@ -8,6 +8,7 @@
 import { errorCode } from "../errors.ts";
 import { printable } from "../names.ts";
 import { deniedProgram } from "../policy/denials.ts";
+import { notServed } from "../policy/not_served.ts";
 import type { Policy } from "../policy/policy.ts";
 import { policyPrograms } from "../policy/programs.ts";
 import { deniedUnderRoot } from "../policy/root_denials.ts";
@@ -28,6 +29,9 @@ export function hostFindings(policy: Policy): Finding[] {
   const findings: Finding[] = [];
   for (const e of deniedUnderRoot(policy, Deno.cwd())) {
     findings.push(finding(e.rule ?? "denied", e.path, e.message, ""));
+  }
+  for (const e of notServed(policy).errors) {
+    findings.push(finding("not-served", e.path, e.message, ""));
   }
   for (const program of policyPrograms(policy)) {
     const command = grantName(program);

@@ -10,6 +10,7 @@
 import { EXIT } from "../codes.ts";
 import { errorCode, ExitError } from "../errors.ts";
 import { printable } from "../names.ts";
+import { notServed } from "../policy/not_served.ts";
 import { parsePolicy } from "../policy/parse_policy.ts";
 import { policyPrograms } from "../policy/programs.ts";
 import type { FileIdentity, Policy } from "../policy/policy.ts";
@@ -111,7 +112,8 @@ export const trust: Command = {
       printPolicyErrors(parsed, io);
       return EXIT.config;
     }
-    const { policy, warnings } = parsed;
+    const { policy } = parsed;
+    const warnings = [...parsed.warnings, ...notServed(policy).warnings];
     const findings = hostFindings(policy).filter((f) => f.level === "error");
     if (findings.length > 0) {
       printFindings(findings, io);

@@ -1,0 +1,61 @@
+import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { TestBridge, until, verb } from "./helpers/bridge.ts";
+
+/** A served bridge whose policy says what a stop does, with one slow command running. */
+async function running(on_stop: string): Promise<TestBridge> {
+  const policy = {
+    agents: { main: { verbs: ["slow"], scope: "mutating" } },
+    verbs: { slow: verb(["base/slow.sh"], { class: "mutating" }) },
+    limits: { grace_s: 0.5 },
+    env: { PATH: "/usr/bin:/bin" },
+    on_stop,
+  };
+  const script = "#!/bin/sh\necho begun\nsleep 2\necho ended\n";
+  const bridge = await TestBridge.start({ policy, scripts: { "slow.sh": script } });
+  bridge.submit("s", { verb: "slow" });
+  await until("the run", () => bridge.result("s")?.state === "running");
+  return bridge;
+}
+
+Deno.test("on_stop leave: the daemon leaves at once and the command runs on", async () => {
+  await using bridge = await running("leave");
+  const start = performance.now();
+  assertEquals(await bridge.stop(), 0);
+  assert(performance.now() - start < 1900, "it waited for the command");
+  assertEquals(bridge.result("s")?.state, "running");
+  await bridge.serve();
+  const result = await bridge.final("s");
+  assertEquals([result.outcome, result.stdout?.head], ["succeeded", "begun\nended\n"]);
+});
+
+Deno.test("on_stop wait: the daemon leaves when the command has ended, with its result told", async () => {
+  await using bridge = await running("wait");
+  assertEquals(await bridge.stop(), 0);
+  const result = bridge.result("s");
+  assertEquals([result?.state, result?.outcome], ["done", "succeeded"]);
+});
+
+Deno.test("on_stop cancel: the command is ended, and its result says so", async () => {
+  await using bridge = await running("cancel");
+  assertEquals(await bridge.stop(), 0);
+  const result = bridge.result("s");
+  assertEquals([result?.state, result?.outcome, result?.code], ["done", "cancelled", 3]);
+  assert(!(result?.stdout?.head ?? "").includes("ended"));
+});
+
+Deno.test("chb check says what of a policy this version does not carry out", async () => {
+  await using bridge = await TestBridge.make({ trust: false });
+  const policy = JSON.stringify({
+    agents: { main: { verbs: ["x"], scope: "destructive" } },
+    verbs: { x: verb(["/usr/bin/true"], { class: "destructive" }) },
+    notify: ["/usr/bin/true"],
+  });
+  const warned = await bridge.chbWith(policy, "check", "-");
+  assertEquals(warned.code, 0, warned.err);
+  assertStringIncludes(warned.out, "cannot ask a human");
+  assertStringIncludes(warned.out, "notifies nobody");
+  const open = policy.replace('"notify"', '"redact":["s3cret"],"notify"');
+  const refused = await bridge.chbWith(open, "check", "-");
+  assertEquals(refused.code, 78);
+  assertStringIncludes(refused.err, "does not mask output");
+});
