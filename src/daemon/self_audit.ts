@@ -8,6 +8,7 @@
  *
  * @module
  */
+import { KILL_PATHS } from "../permissions.ts";
 import type { Finding } from "../spool/types.ts";
 
 const PROBES: readonly { descriptor: Deno.PermissionDescriptor; what: string }[] = Object.freeze([
@@ -44,14 +45,16 @@ export function selfAudit(): Finding[] {
 
 /**
  * Gives up running the verbs' programs: what parses a hostile request must not be able to start
- * what a request is about. A grant is dropped only by naming exactly what was granted.
+ * what a request is about. A grant is dropped only by naming exactly what was granted. The kill
+ * helper stays, even where a verb uses it: the daemon ends what a dead shim left behind.
  *
- * @param programs what was granted to run besides `./bin/chb` and the kill helper
+ * @param programs what was granted to run besides `./bin/chb`
  * @returns those that are still granted afterwards; anything but none is a refusal to start
  */
 export function giveUpPrograms(programs: readonly string[]): string[] {
-  for (const command of programs) Deno.permissions.revokeSync({ name: "run", command });
-  return programs.filter((command) =>
+  const surplus = programs.filter((command) => !KILL_PATHS.includes(command));
+  for (const command of surplus) Deno.permissions.revokeSync({ name: "run", command });
+  return surplus.filter((command) =>
     Deno.permissions.querySync({ name: "run", command }).state === "granted"
   );
 }
