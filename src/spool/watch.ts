@@ -25,7 +25,7 @@ import { agentPaths } from "./agent_paths.ts";
 import { isAddressable } from "./entry_name.ts";
 import { look } from "./look.ts";
 import type { EntryEvent, Look } from "./types.ts";
-import { type WatchOrder, type WatchReport, watchWorkerUrl } from "./watch_worker.ts";
+import { HEARD, type WatchOrder, type WatchReport, watchWorkerUrl } from "./watch_worker.ts";
 
 /** How a queue is looked after: by events and slow polls, or by fast polls. */
 export type WatchMode = "watch" | "poll";
@@ -242,8 +242,12 @@ export class SpoolWatch {
       return;
     }
     slot.worker = worker;
-    worker.onmessage = (event: MessageEvent<WatchReport>) => {
-      if (this.#state === "open" && slot.worker === worker) this.#report(slot, event.data);
+    worker.onmessage = (event: MessageEvent<readonly WatchReport[]>) => {
+      for (const report of event.data) {
+        if (this.#state === "open" && slot.worker === worker) this.#report(slot, report);
+      }
+      // Whoever was replaced by what it told hears nothing any more.
+      if (this.#state === "open" && slot.worker === worker) worker.postMessage(HEARD);
     };
     worker.onerror = (event) => {
       // It is handled here: unhandled it would end this thread too.
@@ -287,13 +291,15 @@ export class SpoolWatch {
         break;
       case "events":
         slot.heard = true;
-        if (report.events.length >= BURST) this.#burst(watched);
+        if (report.seen >= BURST) this.#burst(watched);
         for (const [name, kind] of report.events) this.#event(watched, name, kind);
         break;
       case "lost":
         slot.heard = true;
         watched.heardAt = Date.now();
         watched.missed.clear();
+        // The probe's own event may be among the lost; that something is heard is its answer too.
+        if (watched.probe !== null && watched.state === "watching") this.#answered(watched);
         this.#options.onScan(watched.agent, "lost");
         break;
       case "unnamed":

@@ -7,6 +7,11 @@
  * call that touches a watcher never returns (P7). What can be stopped by anybody who may write into
  * a queue must not run where the requests are served; a worker can be given up and replaced.
  *
+ * For the same reason it tells no faster than it is listened to: one message is under way at a time,
+ * and what happens meanwhile is gathered, one entry a name, and counted as lost beyond a bound. A
+ * message costs the other thread far more than the rename that caused it, so that somebody who renames
+ * without end would otherwise have that thread do nothing else (Q5).
+ *
  * The worker gets its program as text, because loading a module file would need a permission to read
  * it. So `watchInWorker` must not use anything but its parameter and globals.
  *
@@ -21,11 +26,20 @@ export interface WatchOrder {
   readonly directory: string;
 }
 
-/** From the worker. */
+/** To the worker: the last message was dealt with, the next may come. */
+export const HEARD = "heard";
+
+/** From the worker: one message holds all that is to be told. */
 export type WatchReport =
   | { readonly id: number; readonly kind: "watching" }
   | { readonly id: number; readonly kind: "failed"; readonly message: string }
-  | { readonly id: number; readonly kind: "events"; readonly events: readonly NamedEvent[] }
+  | {
+    readonly id: number;
+    readonly kind: "events";
+    readonly events: readonly NamedEvent[];
+    /** How many there were before those were left out that a later one makes moot. */
+    readonly seen: number;
+  }
   /** Events were dropped by the system or the runtime. */
   | { readonly id: number; readonly kind: "lost" }
   /** Something happened under a name that the runtime cannot say. */
@@ -35,8 +49,8 @@ export type NamedEvent = readonly [name: string, kind: EntryEvent];
 
 /** What the worker's program uses of its global scope. */
 interface Scope {
-  onmessage: ((event: MessageEvent<WatchOrder>) => void) | null;
-  postMessage(report: WatchReport): void;
+  onmessage: ((event: MessageEvent<WatchOrder | "heard">) => void) | null;
+  postMessage(reports: readonly WatchReport[]): void;
 }
 
 /** The worker's program. */
@@ -50,30 +64,87 @@ function watchInWorker(scope: Scope): void {
     rename: "rename",
     remove: "remove",
   };
+  /** Messages in a row that are sent without waiting for what may come. */
+  const BURST = 16;
+  /** Names gathered for one directory; what is more is told as lost. */
+  const GATHER_NAMES = 2048;
   const watchers = new Map<number, Deno.FsWatcher>();
-  const gathered = new Map<number, NamedEvent[]>();
+  /** What a directory's next report will say. */
+  interface News {
+    names: Map<string, EntryEvent[]>;
+    seen: number;
+    lost: boolean;
+    unnamed: boolean;
+  }
+  const news = new Map<number, News>();
+  /** Reports that are not gathered: few, since each answers an order. */
+  let answers: WatchReport[] = [];
+  /** A message is under way. */
+  let told = false;
   let flushedAt = 0;
+  /** Messages that may be sent at once; one more each `GATHER_MS`. */
+  let credit = BURST;
   let timer: ReturnType<typeof setTimeout> | null = null;
+
+  function newsOf(id: number): News {
+    let of = news.get(id);
+    if (of === undefined) {
+      of = { names: new Map(), seen: 0, lost: false, unnamed: false };
+      news.set(id, of);
+    }
+    return of;
+  }
 
   function flush(): void {
     if (timer !== null) clearTimeout(timer);
     timer = null;
-    flushedAt = performance.now();
-    for (const [id, events] of gathered) scope.postMessage({ id, kind: "events", events });
-    gathered.clear();
+    if (told) return;
+    const reports = answers;
+    answers = [];
+    for (const [id, { names, seen, lost, unnamed }] of news) {
+      if (lost) reports.push({ id, kind: "lost" });
+      if (unnamed) reports.push({ id, kind: "unnamed" });
+      const events: NamedEvent[] = [];
+      for (const [name, kinds] of names) for (const kind of kinds) events.push([name, kind]);
+      if (events.length > 0) reports.push({ id, kind: "events", events, seen });
+    }
+    news.clear();
+    if (reports.length === 0) return;
+    told = true;
+    const now = performance.now();
+    credit = Math.max(0, Math.min(BURST, credit + (now - flushedAt) / GATHER_MS) - 1);
+    flushedAt = now;
+    scope.postMessage(reports);
+  }
+
+  /** Flushes at once where not much was told of late, else when some more may have come. */
+  function flushSoon(): void {
+    if (told) return;
+    const now = performance.now();
+    if (Math.min(BURST, credit + (now - flushedAt) / GATHER_MS) >= 1) flush();
+    else timer ??= setTimeout(flush, GATHER_MS);
   }
 
   function add(id: number, name: string, kind: EntryEvent): void {
-    const events = gathered.get(id);
-    if (events === undefined) gathered.set(id, [[name, kind]]);
-    else events.push([name, kind]);
+    const of = newsOf(id);
+    of.seen++;
+    const kinds = of.names.get(name);
+    if (kinds === undefined) {
+      if (of.names.size >= GATHER_NAMES) {
+        of.names.clear();
+        of.lost = true;
+      }
+      of.names.set(name, [kind]);
+    } else if (kind === "remove") {
+      // What happened to the entry that had the name does not matter any more.
+      of.names.set(name, [kind]);
+    } else if (!kinds.includes(kind)) kinds.push(kind);
   }
 
   function tell(id: number, directory: string, event: Deno.FsEvent): void {
     if (event.flag === "rescan") {
-      flush();
-      scope.postMessage({ id, kind: "lost" });
-      return;
+      newsOf(id).lost = true;
+      return flushSoon();
     }
     const kind = kinds[event.kind];
     if (kind === undefined) return;
@@ -87,9 +158,12 @@ function watchInWorker(scope: Scope): void {
     if (last === undefined) return;
     for (const name of names) add(id, name, kind === "rename" ? "remove" : kind);
     add(id, last, kind);
-    // A rename ends a request that is complete: nobody should wait for it.
-    if (kind === "rename" || performance.now() - flushedAt > GATHER_MS) flush();
-    else timer ??= setTimeout(flush, GATHER_MS);
+    flushSoon();
+  }
+
+  function answer(report: WatchReport): void {
+    answers.push(report);
+    flush();
   }
 
   async function follow(id: number, directory: string): Promise<void> {
@@ -100,11 +174,11 @@ function watchInWorker(scope: Scope): void {
       watcher = Deno.watchFs(directory, { recursive: false });
     } catch (error) {
       const message = error instanceof Error ? error.message : "unknown error";
-      scope.postMessage({ id, kind: "failed", message });
+      answer({ id, kind: "failed", message });
       return;
     }
     watchers.set(id, watcher);
-    scope.postMessage({ id, kind: "watching" });
+    answer({ id, kind: "watching" });
     const iterator = watcher[Symbol.asyncIterator]();
     for (;;) {
       try {
@@ -115,16 +189,22 @@ function watchInWorker(scope: Scope): void {
         if (watchers.get(id) !== watcher) return;
         if (!(error instanceof TypeError)) {
           const message = error instanceof Error ? error.message : "unknown error";
-          scope.postMessage({ id, kind: "failed", message });
+          answer({ id, kind: "failed", message });
           return;
         }
         // The name is not UTF-8; the iterator goes on behind it.
-        scope.postMessage({ id, kind: "unnamed" });
+        newsOf(id).unnamed = true;
+        flushSoon();
       }
     }
   }
 
-  scope.onmessage = ({ data }) => void follow(data.id, data.directory);
+  scope.onmessage = ({ data }) => {
+    if (data !== "heard") return void follow(data.id, data.directory);
+    told = false;
+    if (answers.length > 0) flush();
+    else if (news.size > 0) flushSoon();
+  };
 }
 
 /** The address of the worker's program. */
