@@ -1,8 +1,8 @@
 /**
  * `chb serve` and `chb once`: start-up in its order, signals, and the way out.
  *
- * The order of a start: permissions, layout, lock, ledger, trusted policy, giving up what is not
- * needed any more, pins, recovery, then the queue. Every refusal comes before anything of an agent's
+ * The order of a start: permissions, layout, giving up what is not needed any more, lock, ledger,
+ * trusted policy, pins, recovery, then the queue. Every refusal comes before anything of an agent's
  * was changed, and all findings are told at once, each with what mends it.
  *
  * @module
@@ -103,6 +103,13 @@ function programsLookedUp(): Finding[] {
   }
 }
 
+/** Gives up running these programs. False when that failed, which ends the start. */
+function dropPrograms(programs: readonly string[], log: Log): boolean {
+  const kept = giveUpPrograms(programs.map((p) => p.startsWith("base/") ? `./${p}` : p));
+  if (kept.length > 0) log("ERROR", "grants-kept", { programs: kept.join(",") });
+  return kept.length === 0;
+}
+
 /**
  * Serves until it is told to stop.
  *
@@ -135,6 +142,8 @@ export async function serve(
     tell([...findings, ...programsLookedUp()], log);
     return EXIT.config;
   }
+  // Before anything is read that an agent wrote, the ledger's rows and texts included.
+  if (!dropPrograms(programs, log)) return EXIT.config;
   // A human command holds the lock for a moment only.
   let lock = lockState();
   for (let tries = 0; lock === null && tries < 20; tries++) {
@@ -152,7 +161,7 @@ export async function serve(
     return EXIT.config;
   }
   try {
-    return await serveLocked(parsed, programs, log);
+    return await serveLocked(parsed, log);
   } catch (error) {
     // What is stored cannot be used: a person must look before anything is served.
     const refused = error instanceof LedgerError || error instanceof FatalError;
@@ -177,13 +186,12 @@ function otherPid(): number | null {
 
 async function serveLocked(
   opts: Options,
-  programs: readonly string[],
   log: Log,
 ): Promise<number> {
   ensureState();
   const opened = openLedger(Date.now, log);
   try {
-    return await serveLedger(opened, opts, programs, log);
+    return await serveLedger(opened, opts, log);
   } finally {
     try {
       opened.ledger.close();
@@ -196,7 +204,6 @@ async function serveLocked(
 async function serveLedger(
   opened: ReturnType<typeof openLedger>,
   opts: Options,
-  programs: readonly string[],
   log: Log,
 ): Promise<number> {
   const { ledger } = opened;
@@ -222,13 +229,7 @@ async function serveLedger(
     tell(made, log);
     return EXIT.config;
   }
-  const kept = giveUpPrograms([
-    ...new Set([...programs, ...own].map((p) => p.startsWith("base/") ? `./${p}` : p)),
-  ]);
-  if (kept.length > 0) {
-    log("ERROR", "grants-kept", { programs: kept.join(",") });
-    return EXIT.config;
-  }
+  if (!dropPrograms(own, log)) return EXIT.config;
   const bridge = new Bridge({ ...opened, trust, agents, log, ...opts });
   const stop = () => bridge.stop();
   for (const signal of ["SIGTERM", "SIGINT"] as const) Deno.addSignalListener(signal, stop);
