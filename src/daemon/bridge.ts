@@ -46,8 +46,12 @@ import { STATUS_EVERY_S, statusDocument } from "./status.ts";
 import type { TrustStore } from "./trust_store.ts";
 import { Work } from "./work.ts";
 
-/** Entries of one agent that one turn handles: one transaction. */
+/** Entries of one agent that one turn handles, at most: one transaction. */
 const BATCH = 48;
+/** The fewest, on a machine that is slow or has much else to do. */
+const SMALL_BATCH = 8;
+/** How long one agent's entries should take in a turn, milliseconds: the batch is fitted to it. */
+const BATCH_MS = 100;
 /** Names of one agent that one turn of a scan takes in. */
 const SCAN = 512;
 
@@ -74,6 +78,8 @@ interface Served {
   readonly scanner: Scanner;
   readonly settler: Settler;
   readonly pins: Pins;
+  /** Entries that one turn handles. */
+  batch: number;
   /** The role directory that was replaced, or null. */
   broken: string | null;
   /** The role directory that was replaced before this start, or null. */
@@ -89,6 +95,19 @@ interface Served {
   shed: Shed | null;
   /** The status file does not tell the latest. */
   stale: boolean;
+}
+
+/**
+ * Lets in what comes from outside between two turns: the next names of a scan, what the watcher and
+ * the shims say. One round of the event loop carries no more than a step of each, so that between
+ * long turns without a pause they would hardly move on, and a request that was found and started
+ * would wait for the end of a flood to be told of (Q5).
+ *
+ * @param turn_ms how long the turn took
+ */
+async function breathe(turn_ms: number): Promise<void> {
+  if (turn_ms < 2) return await new Promise((resolve) => setImmediate(resolve));
+  await new Promise((resolve) => setTimeout(resolve, Math.max(2, Math.min(25, turn_ms / 4))));
 }
 
 /** Limits of a bridge without a trusted policy: the defaults of the format. */
@@ -203,9 +222,10 @@ export class Bridge {
     ready();
     try {
       while (!this.#stopping && this.#fatal === null) {
+        const begun = performance.now();
         const more = this.#turn();
         if (this.#parts.once && !more && this.#settled()) break;
-        if (more) await new Promise<void>((resolve) => setImmediate(resolve));
+        if (more) await breathe(performance.now() - begun);
         else await this.#sleep();
       }
       if (this.#fatal === null) await this.#letRunsEnd();
@@ -231,6 +251,7 @@ export class Bridge {
       scanner: new Scanner(agentPaths(agent).queue),
       settler: new Settler(),
       pins,
+      batch: BATCH,
       broken: null,
       recreated: this.#pinsChanged(agent, pins),
       scanning: true,
@@ -354,7 +375,7 @@ export class Bridge {
     if (served.scanning && !served.stepping) void this.#scan(served);
     if (this.#intake.fault !== null) return;
     const entries: Arrival[] = [];
-    for (const name of settler.take(BATCH)) {
+    for (const name of settler.take(served.batch)) {
       const before = this.#look(agent, name);
       if (before === null) {
         settler.forget(name);
@@ -368,7 +389,13 @@ export class Bridge {
     }
     if (entries.length === 0) return;
     served.stale = true;
+    const begun = performance.now();
     this.#intake.handle(agent, entries);
+    const took = performance.now() - begun;
+    if (took > BATCH_MS) {
+      const fitting = Math.floor(entries.length * BATCH_MS / took);
+      served.batch = Math.max(SMALL_BATCH, Math.min(served.batch, fitting));
+    } else served.batch = Math.min(BATCH, served.batch + 2);
   }
 
   #look(agent: string, name: string): Look | null {
