@@ -164,8 +164,10 @@ export class Arena implements AsyncDisposable {
     assertEquals(bridge.refused().length, notes, "no second answer as a note");
     assertEquals(this.records(id).map((r) => r["event"]), ["refused"]);
     assertEquals(bridge.queued(), []);
-    await until("empty claims", () => this.#names("work/main/claims").length === 0);
-    assertEquals(this.#names("work/main/staging"), []);
+    // A status file may be on its way at any moment, so this is waited for.
+    for (const room of ["work/main/claims", "work/main/staging"]) {
+      await until(`empty ${room}`, () => this.#names(room).length === 0);
+    }
     assertEquals(bridge.pid, pid);
     assert(there(`/proc/${pid}/status`), "the daemon lives");
     return result;
