@@ -17,6 +17,7 @@
 import { readdirSync, renameSync, rmdirSync, unlinkSync } from "node:fs";
 import { errorCode } from "../errors.ts";
 import { agentPaths } from "./agent_paths.ts";
+import { look } from "./look.ts";
 import { writeNewFile } from "./write_new_file.ts";
 
 /** Directories kept an agent. */
@@ -57,7 +58,7 @@ export function takeDirectory(agent: string, path: string, name: string): string
 }
 
 /**
- * Stores a copy of a refused file and removes the oldest ones beyond the bound.
+ * Stores a copy of a refused file and removes the ones kept longest beyond the bound.
  *
  * @param bytes the first `MAX_COPY_BYTES` of them are kept
  * @throws a system error, such as ENOSPC; no partial copy is left then
@@ -69,13 +70,38 @@ export function storeCopy(
 ): void {
   const { quarantine } = agentPaths(agent);
   const name = `copy.${about.arrival_ms}.${about.random}.${about.id ?? "-"}`;
+  const copies = knownCopies(quarantine);
   writeNewFile(`${quarantine}/${name}`, bytes.subarray(0, MAX_COPY_BYTES), 0o600);
-  const copies = readdirSync(quarantine).filter((entry) => entry.startsWith("copy."));
-  if (copies.length <= MAX_COPIES) return;
-  copies.sort((a, b) => arrivalIn(a) - arrivalIn(b));
-  for (const old of copies.slice(0, copies.length - MAX_COPIES)) {
-    unlinkSync(`${quarantine}/${old}`);
+  copies.push(name);
+  while (copies.length > MAX_COPIES) {
+    const old = copies.shift();
+    if (old === undefined) break;
+    try {
+      unlinkSync(`${quarantine}/${old}`);
+    } catch (error) {
+      // A person who looked into it may have cleared it away.
+      if (errorCode(error) !== "ENOENT") throw error;
+    }
   }
+}
+
+/**
+ * The copies of each quarantine, oldest first, by the directory's identity: listed once, because a
+ * listing for every broken entry of a flood costs more than the copy itself (Q5). Only this process
+ * adds copies; one that somebody removed still counts until its turn comes.
+ */
+const COPIES = new Map<string, string[]>();
+
+function knownCopies(quarantine: string): string[] {
+  const seen = look(quarantine);
+  const key = `${seen?.dev}:${seen?.ino}`;
+  let copies = COPIES.get(key);
+  if (copies === undefined) {
+    copies = readdirSync(quarantine).filter((entry) => entry.startsWith("copy."));
+    copies.sort((a, b) => arrivalIn(a) - arrivalIn(b));
+    COPIES.set(key, copies);
+  }
+  return copies;
 }
 
 function arrivalIn(name: string): number {
