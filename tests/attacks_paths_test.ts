@@ -856,3 +856,93 @@ Deno.test("P22 a root that is named through a symlink is the root that it leads 
   }
   assert(!/ERROR|NotCapable/.test(log), log);
 });
+
+/** A user other than root and other than any that the bridge has to do with. */
+const DAEMON = 1000;
+const STRANGER = 54_321;
+
+/** True when tests can have a daemon of another user: it must be able to read this tree. */
+const OTHER_USERS = ROOT && (() => {
+  try {
+    return new Deno.Command("/bin/cat", {
+      args: [new URL("../main.ts", import.meta.url).pathname, Deno.execPath()],
+      uid: DAEMON,
+      gid: DAEMON,
+      stdout: "null",
+      stderr: "null",
+    }).outputSync().success;
+  } catch {
+    return false;
+  }
+})();
+
+Deno.test({
+  name: `P10 P12 P13 what a stranger leaves in the queue is drained, or stuck and told once${
+    OTHER_USERS ? "" : " # SKIP needs root"
+  }`,
+  ignore: !OTHER_USERS,
+  fn: async (t) => {
+    using outside = new Outside();
+    // The strangers' files go through here, and the scripts write the tally here.
+    Deno.chmodSync(outside.dir, 0o777);
+    await using bridge = await TestBridge.make(attacked(outside, {
+      uid: DAEMON,
+      agent: { agent_uid: STRANGER },
+    }));
+    Deno.chmodSync(bridge.path("spool/main/queue"), 0o1733);
+    await bridge.serve();
+    const attack = new Attack(bridge, outside);
+
+    /** Puts a file of the stranger into the queue, complete at once. */
+    const plant = (id: string, text: string, fileMode: number) => {
+      const temporary = bridge.queue(`.${id}`);
+      Deno.writeTextFileSync(temporary, text);
+      Deno.chownSync(temporary, STRANGER, STRANGER);
+      Deno.chmodSync(temporary, fileMode);
+      Deno.renameSync(temporary, bridge.queue(`${id}.json`));
+    };
+
+    await t.step(
+      "P13 a request of a stranger in a sticky queue is claimed and run",
+      () =>
+        attack.run(
+          () => plant("foreign", '{"verb":"count"}', 0o644),
+          async () => assertEquals((await bridge.final("foreign")).code, 0),
+          ["foreign"],
+        ),
+    );
+    await t.step(
+      "P12 a stranger's file that the host cannot read is refused and removed",
+      () =>
+        attack.run(() => {
+          plant("dark", '{"verb":"leak"}', 0);
+          plant("own-only", '{"verb":"leak"}', 0o600);
+        }, async () => {
+          await attack.refused("dark", { ...NOT_REGULAR, stage: "read" });
+          await attack.refused("own-only", { ...NOT_REGULAR, stage: "read" });
+        }),
+    );
+    await t.step("P10 a stranger's empty directory is removed", () =>
+      attack.run(() => {
+        mkdirSync(bridge.queue(".d"), { mode: 0o700 });
+        Deno.chownSync(bridge.queue(".d"), STRANGER, STRANGER);
+        Deno.renameSync(bridge.queue(".d"), bridge.queue("d.json"));
+      }, () => attack.refused("d", NOT_REGULAR)));
+    await t.step(
+      "P10 a stranger's full directory stays, stuck and told once",
+      () =>
+        attack.run(async () => {
+          mkdirSync(bridge.queue(".full"));
+          Deno.writeTextFileSync(bridge.queue(".full/x"), "");
+          await sh(
+            `chown -R ${STRANGER} "$1" && chmod 700 "$1"`,
+            outside.dir,
+            bridge.queue(".full"),
+          );
+          Deno.renameSync(bridge.queue(".full"), bridge.queue("full.json"));
+        }, () => stuckAlone(attack, "full.json", "EACCES")),
+    );
+    await attack.end();
+    assert(!/^ERROR /m.test(bridge.log), bridge.log);
+  },
+});

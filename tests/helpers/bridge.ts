@@ -31,6 +31,8 @@ export interface BridgeOptions {
   readonly trust?: boolean;
   /** Words after `serve`; by default it polls twice a second. */
   readonly serve?: readonly string[];
+  /** Whose root it is and who serves it; only root can make one for somebody else. */
+  readonly uid?: number;
 }
 
 /** A verb that runs a program without arguments. */
@@ -80,20 +82,22 @@ export class TestBridge implements AsyncDisposable {
   /** A directory of the host that lies outside the root, for what commands of a test leave. */
   readonly outside: string;
   readonly #serve: readonly string[];
+  readonly #uid: number | undefined;
   #daemon: Deno.ChildProcess | null = null;
   #stderr = "";
   #reading: Promise<void> | null = null;
 
-  private constructor(root: string, serve: readonly string[]) {
+  private constructor(root: string, serve: readonly string[], uid: number | undefined) {
     this.root = root;
     this.outside = Deno.realPathSync(Deno.makeTempDirSync({ prefix: "chb-outside-" }));
     this.#serve = serve;
+    this.#uid = uid;
   }
 
   /** Makes a root; the daemon is not started yet. */
   static async make(options: BridgeOptions = {}): Promise<TestBridge> {
     const root = Deno.realPathSync(Deno.makeTempDirSync({ prefix: "chb-test-" }));
-    const bridge = new TestBridge(root, options.serve ?? ["--poll-ms", "500"]);
+    const bridge = new TestBridge(root, options.serve ?? ["--poll-ms", "500"], options.uid);
     const verbs = options.verbs ?? { "true": verb(["/usr/bin/true"]) };
     const policy = options.policy ?? {
       agents: { main: { verbs: Object.keys(verbs), scope: "mutating" } },
@@ -119,7 +123,7 @@ export class TestBridge implements AsyncDisposable {
         agents: options.agents ?? ["main"],
         kill: killPath(there),
         deno: Deno.execPath(),
-        cache: cacheDirectory(),
+        cache: options.uid === undefined ? cacheDirectory() : join(root, "cache"),
       }),
     );
     Deno.chmodSync(join(root, "bin/chb"), 0o555);
@@ -140,6 +144,10 @@ export class TestBridge implements AsyncDisposable {
     if (options.trust !== false) {
       const { code, err } = await bridge.chb("trust", "--yes");
       assert(code === 0, `trust exited ${code}: ${err}`);
+    }
+    if (options.uid !== undefined) {
+      const args = ["-R", `${options.uid}:${options.uid}`, root];
+      assert((await new Deno.Command("chown", { args }).output()).success, "chown");
     }
     return bridge;
   }
@@ -195,6 +203,7 @@ export class TestBridge implements AsyncDisposable {
     const child = new Deno.Command("./bin/chb", {
       args: ["serve", ...this.#serve, ...extra],
       cwd: this.root,
+      ...(this.#uid === undefined ? {} : { uid: this.#uid, gid: this.#uid }),
       stdin: "null",
       stdout: "null",
       stderr: "piped",
