@@ -948,4 +948,32 @@ Deno.test("no field and no name can forge a line of audit text, log or terminal"
     const lines = await looksClean();
     assertNotEquals(lines.length, records);
   });
+
+  await t.step("Q11 P16 in the name of an entry that nobody can take away", async () => {
+    // Not UTF-8, so the runtime has no name for it: made and removed by a shell.
+    const shell = async (cwd: string, script: string) => {
+      const { success } = await new Deno.Command("sh", { args: ["-c", script], cwd }).output();
+      assert(success);
+    };
+    await shell(
+      bridge.path("spool/main/queue"),
+      `printf '{"verb":"take"}' > "$(printf 'x\\nERROR forged event=1\\033[2J\\377.json')"`,
+    );
+    await arena.behind();
+    const stuck = await until("a stuck entry", () => {
+      const report = bridge.status()?.["stuck"] as { count: number; commands: string[] };
+      return report.count > 0 ? report : null;
+    });
+    assertMatch(JSON.stringify(stuck), /^[ -~]*$/);
+    const told = bridge.log.split("\n").filter((line) => line.includes("forged event"));
+    assertEquals(told.length, 1, "told once");
+    assertMatch(told[0] ?? "", /^WARN stuck /);
+    auditLines(bridge);
+    checkLog(bridge);
+    const [command] = stuck.commands;
+    assert(command !== undefined);
+    await shell(bridge.root, command);
+    assertEquals(bridge.queued(), [], "the command that it tells takes it away");
+    await arena.behind();
+  });
 });
