@@ -639,6 +639,28 @@ Deno.test("groupAlive() and killGroup() reach the whole group of a detached proc
   await reader.cancel();
 });
 
+Deno.test("signalGroup() counts the helper's own death by the signal as success", async () => {
+  const child = new Deno.Command(Deno.execPath(), {
+    args: [
+      "run",
+      "-A",
+      "--quiet",
+      "--no-check",
+      "--no-lock",
+      new URL("./helpers/term_main.ts", import.meta.url).pathname,
+    ],
+    detached: true,
+    stdin: "null",
+    stdout: "piped",
+    stderr: "inherit",
+  }).spawn();
+  const reader = child.stdout.getReader();
+  const { value } = await reader.read();
+  assertEquals(new TextDecoder().decode(value), "sent\n");
+  await reader.cancel();
+  assertEquals((await child.status).code, 0);
+});
+
 Deno.test("insist() tries again while the helper cannot run, and stops when it is sent or unwanted", async () => {
   const answers: GroupAnswer[] = ["unknown", "unknown", "none", "sent", "unknown"];
   const failed: GroupAnswer[] = [];

@@ -2,6 +2,7 @@
 import { assert, assertEquals } from "@std/assert";
 import { randomHex } from "../src/names.ts";
 import { groupAlive } from "../src/run/kill_group.ts";
+import { lookBeforeStart } from "../src/run/look_before_start.ts";
 import type { Order } from "../src/run/order.ts";
 import { markCancel, prepareRun, runLocked, voidOrder } from "../src/run/order_file.ts";
 import { type RawShim, ShimRoot, sleep, until } from "./helpers/shim_root.ts";
@@ -335,6 +336,18 @@ Deno.test("shim leaves an agent's own switch to the daemon when it has no grant 
   const stopped = root.prepare(shim, "true");
   await shim.run(stopped);
   assertEquals(root.mustExit(stopped).kind, "killed", "the switch of the host is always seen");
+});
+
+Deno.test("lookBeforeStart() takes what it cannot look at for a mark that is there", async () => {
+  const dir = await Deno.makeTempDir();
+  try {
+    assertEquals(lookBeforeStart(dir, "main"), null);
+    Deno.writeTextFileSync(`${dir}/file`, "");
+    assertEquals(lookBeforeStart(`${dir}/file`, "main"), "cancelled", "not a directory");
+    assertEquals(lookBeforeStart(dir, "../x"), "killed", "no agent has such a name");
+  } finally {
+    await Deno.remove(dir, { recursive: true });
+  }
 });
 
 Deno.test("shim starts nothing for a run that was cancelled before", async () => {

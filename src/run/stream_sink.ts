@@ -52,7 +52,7 @@ export class StreamSink {
   #file: ReturnType<OpenRaw> | null = null;
   #bytes = 0;
   #fileBytes = 0;
-  /** No more bytes go to the file: the cap is reached or a write failed. */
+  /** No more bytes go to the file: a write failed, or the stream has ended. */
   #full = false;
   #ended = false;
   #cut = false;
@@ -111,7 +111,6 @@ export class StreamSink {
     if (this.#full) return;
     const room = this.#cap - this.#fileBytes;
     const part = chunk.length > room ? chunk.subarray(0, room) : chunk;
-    this.#full = part.length < chunk.length;
     if (part.length === 0) return;
     const counted = (bytes: Uint8Array): number => {
       const n = this.#file?.writeSync(bytes) ?? 0;
