@@ -367,3 +367,61 @@ Deno.test({
     }
   },
 });
+
+/** Why system calls cannot be watched here, or null. */
+function cannotTrace(): string | null {
+  try {
+    const { success } = new Deno.Command("strace", {
+      args: ["-D", "-qq", "-o", "/dev/null", "/bin/true"],
+      stdin: "null",
+      stdout: "null",
+      stderr: "null",
+    }).outputSync();
+    return success ? null : "strace is not allowed to trace here";
+  } catch {
+    return "there is no strace";
+  }
+}
+
+const noTrace = cannotTrace();
+Deno.test({
+  name:
+    "shim makes the taken order durable before the start, and the outcome before it tells (S1, S6, S7)" +
+    (noTrace === null ? "" : ` # SKIP ${noTrace}`),
+  ignore: noTrace !== null,
+  async fn() {
+    const trace = Deno.makeTempFileSync();
+    try {
+      await using root = ShimRoot.make({
+        // The tracer is a grandchild, so that the shim keeps its pid and leads its group.
+        wrapper: (text) =>
+          text.replace(
+            "exec /usr/bin/env",
+            `exec /usr/bin/strace -D -f -qq -y -s 200 -o ${trace} ` +
+              "-e trace=rename,fsync,execve,flock,write /usr/bin/env",
+          ),
+      });
+      const shim = await root.shim();
+      const run = root.prepare(shim, "true");
+      assertEquals(await shim.run(run), `exit ${run} reusable`);
+      const dir = `/state/runs/${run}`;
+      const steps: [string, (line: string) => boolean][] = [
+        ["lock", (line) => line.includes("flock(") && line.includes(`${dir}>, LOCK_EX`)],
+        ["take", (line) => line.includes("rename(") && line.includes(`${dir}/taken.json`)],
+        ["taken is durable", (line) => line.includes("fsync(") && line.includes(`${dir}>`)],
+        ["start", (line) => line.includes('execve("/usr/bin/true"')],
+        ["exit is durable", (line) => line.includes("fsync(") && line.includes("exit.json.tmp>")],
+        ["record", (line) => line.includes("rename(") && line.includes(`${dir}/exit.json"`)],
+        ["tell", (line) => line.includes("write(1") && line.includes(`exit ${run}`)],
+      ];
+      const done = await until("the trace", () => {
+        const lines = Deno.readTextFileSync(trace).split("\n");
+        const seen = lines.flatMap((line) => steps.filter(([, is]) => is(line)).map(([n]) => n));
+        return seen.includes("tell") ? seen : null;
+      });
+      assertEquals(done, steps.map(([name]) => name));
+    } finally {
+      Deno.removeSync(trace);
+    }
+  },
+});
