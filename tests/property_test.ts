@@ -329,6 +329,7 @@ class Trial {
     if (this.#stuckNames.length <= 100) {
       assertEquals(bridge.queued().filter((n) => !n.startsWith(".chb-probe-")), []);
     }
+    await until("an empty stuck list", () => listed()?.count === 0, 20_000);
     assertEquals((await bridge.ask("the-end", { verb: "mark" })).outcome, "succeeded");
     assert(!bridge.log.includes(CANARY), "the log holds a host file");
     const lines = bridge.log.split("\n").length;

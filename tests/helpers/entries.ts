@@ -15,6 +15,7 @@ export type EntryKind =
   | "empty-directory"
   | "directory"
   | "sealed-directory"
+  | "sealed-empty-directory"
   | "symlink"
   | "device-link"
   | "directory-link"
@@ -31,6 +32,7 @@ export const OTHER_KINDS: readonly EntryKind[] = [
   "empty-directory",
   "directory",
   "sealed-directory",
+  "sealed-empty-directory",
   "symlink",
   "device-link",
   "directory-link",
@@ -99,11 +101,13 @@ export class EntryMaker implements Disposable {
 
   /** Makes an entry and puts it under its name, complete from the first moment. */
   make(kind: EntryKind, name: string, bytes: Uint8Array): void {
-    if (kind === "sealed-directory") {
+    if (kind === "sealed-directory" || kind === "sealed-empty-directory") {
       // Only within its parent can a directory be renamed whose inside its owner cannot write.
       const hidden = join(this.#queue, `.sealed-${this.#n++}`);
       Deno.mkdirSync(hidden);
-      Deno.writeTextFileSync(join(hidden, "inside.json"), '{"verb":"mark"}');
+      if (kind === "sealed-directory") {
+        Deno.writeTextFileSync(join(hidden, "inside.json"), '{"verb":"mark"}');
+      }
       Deno.chmodSync(hidden, 0);
       Deno.renameSync(hidden, join(this.#queue, name));
       return;
@@ -133,7 +137,7 @@ export class EntryMaker implements Disposable {
   }
 
   #build(
-    kind: Exclude<EntryKind, "socket" | "sealed-directory">,
+    kind: Exclude<EntryKind, "socket" | "sealed-directory" | "sealed-empty-directory">,
     path: string,
     name: string,
     bytes: Uint8Array,
