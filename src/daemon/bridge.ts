@@ -70,6 +70,8 @@ export interface BridgeParts {
   readonly log: Log;
   readonly once: boolean;
   readonly pollMs: number;
+  /** False only polls. */
+  readonly events: boolean;
 }
 
 /** One agent as the loop sees it. */
@@ -304,6 +306,7 @@ export class Bridge {
     const watch = new SpoolWatch({
       agents: [...this.#served.keys()],
       pollMs: this.#parts.pollMs,
+      events: this.#parts.events,
       onEvent: (agent, name, kind) => {
         const served = this.#served.get(agent);
         if (served === undefined) return;

@@ -30,6 +30,7 @@ const POLL_MS = 5000;
 interface Options {
   readonly once: boolean;
   readonly pollMs: number;
+  readonly events: boolean;
 }
 
 function options(words: readonly string[]): Options | string {
@@ -37,6 +38,7 @@ function options(words: readonly string[]): Options | string {
   let unknown: string | null = null;
   const parsed = parseArgs([...rest], {
     string: ["poll-ms"],
+    boolean: ["no-events"],
     unknown: (arg: string) => {
       unknown = arg;
       return false;
@@ -48,7 +50,7 @@ function options(words: readonly string[]): Options | string {
   if (!Number.isInteger(pollMs) || pollMs < 50 || pollMs > 3_600_000) {
     return "--poll-ms takes 50 to 3600000";
   }
-  return { once: name === "once", pollMs };
+  return { once: name === "once", pollMs, events: parsed["no-events"] !== true };
 }
 
 /** Says every finding, each with its mend. */

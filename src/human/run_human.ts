@@ -22,10 +22,11 @@ const PROGRAMS: readonly Pick<Command, "name" | "summary" | "usage" | "details" 
   {
     name: "serve",
     summary: "Serve requests until stopped",
-    usage: "[--poll-ms N]",
+    usage: "[--poll-ms N] [--no-events]",
     details: [
       "Runs in the foreground; TERM or INT ends it, running commands go on.",
       "--poll-ms N   milliseconds between two looks where change events arrive (default 5000)",
+      "--no-events   never wait for change events: look four times a second",
     ],
     example: "./bin/chb serve",
   },
