@@ -14,6 +14,7 @@ import { errorCode, FatalError } from "../errors.ts";
 import { Ledger } from "../ledger/ledger.ts";
 import { LedgerError } from "../ledger/ledger_error.ts";
 import { isId, printable } from "../names.ts";
+import type { Policy } from "../policy/policy.ts";
 import { policyPrograms } from "../policy/programs.ts";
 import { checkLayout, checkProgram, ensureAgent, ensureState, lockState } from "../spool/layout.ts";
 import { look } from "../spool/look.ts";
@@ -86,22 +87,47 @@ function kindOf(path: string): Look["kind"] | null {
   }
 }
 
-/** Programs of the trusted policy, for a start that is refused anyway: nothing is locked or made. */
-function programsLookedUp(): Finding[] {
+/**
+ * What is wrong with the root and with the programs of a policy.
+ *
+ * @param policy the trusted one, or null when there is none or it is not known
+ */
+function rootFindings(policy: Policy | null): Finding[] {
+  const agents = new Set(agentsOnDisk());
+  for (const agent of policy?.agents.keys() ?? []) {
+    if (kindOf(`spool/${agent}`) !== null || kindOf(`work/${agent}`) !== null) agents.add(agent);
+  }
+  return [
+    ...checkLayout([...agents].sort(), { queueMode: (agent) => policy?.agents.get(agent) ?? null }),
+    ...(policy === null ? [] : policyPrograms(policy).flatMap((program) => checkProgram(program))),
+  ];
+}
+
+/**
+ * The same for a start that is refused anyway, so that it can tell everything at once. The ledger is
+ * opened for it where nothing is wrong with `state/`, and never made.
+ *
+ * @param known what was found without the policy
+ */
+function allFindings(known: readonly Finding[]): readonly Finding[] {
+  if (known.some(({ path }) => path === "state" || path.startsWith("state/"))) return known;
+  if (kindOf(LEDGER_PATH) !== "file") return known;
+  const lock = lockState();
+  if (lock === null) return known;
   try {
-    const ledger = Ledger.open(LEDGER_PATH, { now: Date.now, mode: "reader" });
+    const ledger = Ledger.open(LEDGER_PATH, { now: Date.now, mode: "writer" });
     try {
       const trust = new TrustStore();
       trust.reload(ledger);
-      return trust.policy === null
-        ? []
-        : policyPrograms(trust.policy).flatMap((p) => checkProgram(p));
+      return rootFindings(trust.policy);
     } finally {
       ledger.close();
     }
   } catch {
     // What is wrong with the ledger is said by a start that gets as far as using it.
-    return [];
+    return known;
+  } finally {
+    lock.release();
   }
 }
 
@@ -129,9 +155,9 @@ export async function serve(
     log("ERROR", "usage", { message: parsed });
     return EXIT.usage;
   }
-  const findings = selfAudit();
+  const audit = selfAudit();
   if (kindOf("state") === null && kindOf("spool") === null && kindOf("work") === null) {
-    tell(findings, log);
+    tell(audit, log);
     log("ERROR", "no-root", {
       cwd: Deno.cwd(),
       message: "run it in the root that chb init made",
@@ -139,13 +165,16 @@ export async function serve(
     });
     return EXIT.config;
   }
-  findings.push(...checkLayout(agentsOnDisk(), { queueMode: () => null }));
-  if (findings.some((f) => f.level === "error")) {
-    tell([...findings, ...programsLookedUp()], log);
+  const findings = rootFindings(null);
+  const refused = [...audit, ...findings].some((f) => f.level === "error");
+  // Before anything is read that an agent wrote, the ledger's rows and texts included. Who has
+  // permissions without bounds cannot drop them, and is told so.
+  const dropped = dropPrograms(programs, refused ? () => {} : log);
+  if (refused) {
+    tell([...audit, ...allFindings(findings)], log);
     return EXIT.config;
   }
-  // Before anything is read that an agent wrote, the ledger's rows and texts included.
-  if (!dropPrograms(programs, log)) return EXIT.config;
+  if (!dropped) return EXIT.config;
   // A human command holds the lock for a moment only.
   let lock = lockState();
   for (let tries = 0; lock === null && tries < 20; tries++) {
@@ -213,20 +242,15 @@ async function serveLedger(
   trust.reload(ledger);
   const { policy } = trust;
   const agents = policy === null ? agentsOnDisk() : [...policy.agents.keys()].sort();
-  const queueMode = (agent: string) => policy?.agents.get(agent) ?? null;
-  const own = policy === null ? [] : policyPrograms(policy);
-  const onDisk = new Set(agentsOnDisk());
-  const findings = [
-    ...checkLayout(agents.filter((agent) => onDisk.has(agent)), { queueMode }),
-    ...own.flatMap((program) => checkProgram(program)),
-  ];
+  const findings = rootFindings(policy);
   if (findings.some((f) => f.level === "error")) {
     tell(findings, log);
     return EXIT.config;
   }
+  const own = policy === null ? [] : policyPrograms(policy);
   // Only what was looked at is added to: nothing is made through a link that has an agent's name.
-  for (const agent of agents) ensureAgent(agent, queueMode(agent));
-  const made = checkLayout(agents, { queueMode });
+  for (const agent of agents) ensureAgent(agent, policy?.agents.get(agent) ?? null);
+  const made = rootFindings(policy);
   if (made.some((f) => f.level === "error")) {
     tell(made, log);
     return EXIT.config;

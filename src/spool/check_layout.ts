@@ -139,7 +139,7 @@ function judgeKeys(owners: readonly number[]): Finding[] {
 /** Files and directories below `base/`, which only humans fill. */
 function judgeBase(owners: readonly number[]): Finding[] {
   const findings = judge("base", { kind: "directory", owners, modes: null, optional: true });
-  const open = findings.length > 0 ? [] : ["base"];
+  const open = ["base"];
   let left = MAX_BASE_ENTRIES;
   for (let directory = open.pop(); directory !== undefined; directory = open.pop()) {
     for (const name of list(directory)) {
@@ -156,9 +156,8 @@ function judgeBase(owners: readonly number[]): Finding[] {
       const path = `${directory}/${name}`;
       const seen = found(path);
       const kind = "kind" in seen && seen.kind === "directory" ? "directory" : "file";
-      const wrong = judge(path, { kind, owners, modes: null });
-      findings.push(...wrong);
-      if (kind === "directory" && wrong.length === 0) open.push(path);
+      findings.push(...judge(path, { kind, owners, modes: null }));
+      if (kind === "directory") open.push(path);
     }
   }
   return findings;
@@ -181,7 +180,7 @@ function judge(path: string, wanted: Wanted): Finding[] {
     const is = seen.kind === "symlink" ? "is a symbolic link" : `is no ${wanted.kind}`;
     const away = seen.kind === "symlink"
       ? `rm -- ${word}`
-      : `mv -- ${word} ${shellWord(`${path}.old`)}`;
+      : `mv -- ${word} ${shellWord(asideOf(path))}`;
     const then = make(path, wanted);
     return [finding(check, path, is, then === "" ? away : `${away} && ${then}`)];
   }
@@ -257,6 +256,11 @@ function list(directory: string): string[] {
   } catch {
     return [];
   }
+}
+
+/** A name for what is moved out of the way. Everything in `keys/` is a key, so it leaves that. */
+function asideOf(path: string): string {
+  return `${path.startsWith("keys/") ? path.slice("keys/".length) : path}.old`;
 }
 
 function make(path: string, wanted: Wanted): string {
