@@ -24,6 +24,7 @@ import { randomHex } from "../names.ts";
 import { agentPaths } from "./agent_paths.ts";
 import { isAddressable } from "./entry_name.ts";
 import { look } from "./look.ts";
+import { assertPinned } from "./pins.ts";
 import type { EntryEvent, Look } from "./types.ts";
 import { HEARD, type WatchOrder, type WatchReport, watchWorkerUrl } from "./watch_worker.ts";
 
@@ -354,6 +355,8 @@ export class SpoolWatch {
     const name = `${PROBE_PREFIX}${randomHex(8)}`;
     const path = `${watched.queue}/${name}`;
     try {
+      // What has the queue's place now may be anything: no file of ours goes there (P3).
+      assertPinned(watched.agent, "queue");
       closeSync(openSync(path, "wx", 0o600));
       unlinkSync(path);
     } catch (error) {
