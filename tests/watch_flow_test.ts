@@ -136,6 +136,8 @@ for (const serve of [NEVER, ["--no-events"]]) {
     exchangeQueue(bridge);
     const begin = performance.now();
     bridge.submit("behind", { verb: "mark" });
+    const changed = () => Deno.lstatSync(bridge.queue("")).mtime?.getTime();
+    const then = changed();
     await until("the kill switch", () => there(bridge.path("state/KILL.main")), 10_000);
     const took = performance.now() - begin;
     assert(took < 5000, `noticed after ${took} ms`);
@@ -147,6 +149,7 @@ for (const serve of [NEVER, ["--no-events"]]) {
     assertStringIncludes(bridge.log, "role-replaced agent=main role=queue");
     // Not served, not taken, not run, and told once.
     assertEquals(bridge.queued(), ["behind.json"]);
+    assertEquals(changed(), then, "the bridge put something into the other directory");
     assertEquals(bridge.result("behind"), null);
     assertEquals(one.runs(), ["before"]);
     const killed = bridge.audit().filter((r) => r["event"] === "killed");
