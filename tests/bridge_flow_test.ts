@@ -278,6 +278,19 @@ Deno.test("requests above the concurrency wait and all finish, locks one at a ti
   }
 });
 
+Deno.test("Q9 what waits for a slot counts towards the rate, so a burst starts no more than it", async () => {
+  await using bridge = await TestBridge.start({
+    verbs: { slow: verb(["/usr/bin/sleep", "0.2"], { class: "mutating" }) },
+    limits: { concurrency: 1, rate: { mutating: { max: 3, per_s: 600 } } },
+  });
+  const ids = Array.from({ length: 10 }, (_, i) => `burst-${i}`);
+  for (const id of ids) bridge.submit(id, { verb: "slow" });
+  const reasons = (await Promise.all(ids.map((id) => bridge.final(id)))).map((r) => r.reason);
+  assertEquals(reasons.filter((reason) => reason === "ok").length, 3);
+  assertEquals(reasons.filter((reason) => reason === "rate-limited").length, 7);
+  assertEquals(bridge.audit().filter((r) => r["event"] === "started").length, 3);
+});
+
 Deno.test("chb once handles what is there and leaves", async () => {
   await using bridge = await TestBridge.make();
   bridge.submit("o1", { verb: "true" });

@@ -58,7 +58,7 @@ export interface GateDeps {
   rowById(agent: string, id: string): Row | null;
   rowByKey(agent: string, key: string): Row | null;
   countIds(rid: number): number;
-  /** Starts of this class by this agent since a time, and the time of the oldest of them. */
+  /** Requests of this class that started since a time or wait to, and when the oldest started. */
   starts(agent: string, cls: Class, since_ms: number): { count: number; oldest_ms: number | null };
   /** Claimed and waiting requests of this agent, this pass included. */
   waiting(agent: string): number;

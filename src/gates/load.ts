@@ -5,7 +5,11 @@
  */
 import { type Candidate, filled, type GateDeps, PASS, refuse, type Verdict } from "./candidate.ts";
 
-/** Stage `rate`: starts of this class in its window, then the number of requests that wait. */
+/**
+ * Stage `rate`: starts of this class in its window, then the number of requests that wait. What
+ * waits for a slot counts as started: otherwise whoever sends faster than slots become free has any
+ * number let in, and all of them start in one window.
+ */
 export function rate(c: Candidate, deps: GateDeps): Verdict {
   if (c.builtin !== undefined) return PASS;
   const agent = c.claim.agent;
@@ -19,7 +23,8 @@ export function rate(c: Candidate, deps: GateDeps): Verdict {
       return refuse(
         "rate",
         "rate-limited",
-        `${count} ${cls} requests were started in the last ${rule.per_s} s; the limit is ${rule.max}`,
+        `${count} ${cls} requests wait or were started in the last ${rule.per_s} s; ` +
+          `the limit is ${rule.max}`,
         "Wait retry_after_ms, then send the same request again",
         wait,
       );

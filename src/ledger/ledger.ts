@@ -220,18 +220,28 @@ export class Ledger {
       .map(storedAnswer);
   }
 
-  /** How many rows of this agent and class were started at or after a moment. */
+  /**
+   * How many rows of this agent and class were started at or after a moment, or wait to be: a row
+   * that waits has been let in, and nobody asks again before it starts.
+   */
   countStarted(agent: string, cls: Class, sinceMs: number): number {
-    const row = this.#db.get(
+    const started = this.#db.get(
       "SELECT COUNT(*) AS n FROM rows WHERE agent = ? AND class = ? AND started_ms >= ?",
       agent,
       cls,
       sinceMs,
     );
-    return row === undefined ? 0 : numberOf(row, "n");
+    const waiting = this.#db.get(
+      "SELECT COUNT(*) AS n FROM rows WHERE state IN ('pending', 'running') " +
+        "AND state = 'pending' AND agent = ? AND class = ? AND started_ms IS NULL",
+      agent,
+      cls,
+    );
+    return (started === undefined ? 0 : numberOf(started, "n")) +
+      (waiting === undefined ? 0 : numberOf(waiting, "n"));
   }
 
-  /** When the oldest of the rows that `countStarted` counts was started, or null. */
+  /** When the oldest row of this agent and class since a moment was started, or null. */
   oldestStarted(agent: string, cls: Class, sinceMs: number): number | null {
     const row = this.#db.get(
       "SELECT MIN(started_ms) AS ms FROM rows WHERE agent = ? AND class = ? AND started_ms >= ?",
