@@ -291,6 +291,42 @@ Deno.test("Q9 what waits for a slot counts towards the rate, so a burst starts n
   assertEquals(bridge.audit().filter((r) => r["event"] === "started").length, 3);
 });
 
+Deno.test("X18 an uncertain run that lives on keeps its lock, over a restart too", async () => {
+  await using bridge = await TestBridge.start({
+    // It ends its own shim, so that nobody is left who could end it at its limit.
+    scripts: { "stays.sh": "#!/bin/sh\ntrap '' TERM\nkill -KILL $PPID\nexec sleep 60\n" },
+    verbs: {
+      stays: verb(["base/stays.sh"], { class: "mutating", lock: "one", timeout_s: 1 }),
+      next: verb(["/usr/bin/true"], { class: "mutating", lock: "one" }),
+      free: verb(["/usr/bin/true"], { class: "mutating" }),
+    },
+    limits: { concurrency: 2, grace_s: 0.5 },
+  });
+  bridge.submit("stays", { verb: "stays" });
+  const stays = await bridge.final("stays");
+  assertEquals([stays.state, stays.reason], ["uncertain", "uncertain"]);
+  const lost = bridge.audit().find((r) => r["event"] === "uncertain");
+  const pgid = Number(lost?.["pgid"]);
+  assert(pgid > 1, "the audit log names the group");
+  try {
+    bridge.submit("next", { verb: "next" });
+    const waits = () => bridge.result("next")?.waiting_for === "lock";
+    await until("the waiter", waits);
+    // Longer than the look that every second brings, and than one at the group itself.
+    await sleep(3500);
+    assert(waits(), "the lock is kept while the group lives");
+    assertEquals((await bridge.ask("free", { verb: "free" })).outcome, "succeeded");
+    await bridge.stop();
+    await bridge.serve();
+    assertEquals((await bridge.ask("free-2", { verb: "free" })).outcome, "succeeded");
+    assert(waits(), "the lock is kept over a restart");
+  } finally {
+    Deno.kill(-pgid, "SIGKILL");
+  }
+  assertEquals((await bridge.final("next")).outcome, "succeeded");
+  assertEquals(bridge.result("stays")?.state, "uncertain");
+});
+
 Deno.test("chb once handles what is there and leaves", async () => {
   await using bridge = await TestBridge.make();
   bridge.submit("o1", { verb: "true" });

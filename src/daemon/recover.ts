@@ -2,10 +2,10 @@
  * What a start does before it looks at the queue: brings memory, run directories, results and
  * claims back into agreement with the ledger.
  *
- * Order matters. Running rows come first, because their slots and locks must be taken before
- * anything may start; what waits comes next; then what was decided and not published; then claims
- * of entries whose answer may or may not have been recorded. The code that handles each of them
- * is the one that handles it in normal service.
+ * Order matters. Running rows come first, and uncertain ones of which something may live on, because
+ * their slots and locks must be taken before anything may start; what waits comes next; then what
+ * was decided and not published; then claims of entries whose answer may or may not have been
+ * recorded. The code that handles each of them is the one that handles it in normal service.
  *
  * @module
  */
@@ -39,6 +39,7 @@ export function recover(core: Core, intake: Intake, work: Work, agents: readonly
       });
     }
   }
+  holdLeftovers(core, work);
   while (work.turn()) { /* until nothing more can start or end now */ }
   for (const row of core.ledger.unpublished(1000)) core.publisher.row(row);
   for (const answer of core.ledger.answers()) core.publisher.answer(answer);
@@ -48,6 +49,17 @@ export function recover(core: Core, intake: Intake, work: Work, agents: readonly
     for (let i = 0; i < claims.length; i += 64) intake.process(claims.slice(i, i + 64));
   }
   sweepRuns(core);
+}
+
+/** Takes up what is left of runs that nobody waits for any more, as far as their directories say. */
+function holdLeftovers(core: Core, work: Work): void {
+  try {
+    for (const entry of Deno.readDirSync("state/runs")) {
+      if (entry.isDirectory && isRun(entry.name)) work.leftOver(entry.name);
+    }
+  } catch (error) {
+    core.log("WARN", "runs-not-listed", { error: errorCode(error) });
+  }
 }
 
 /** Removes run directories that no unfinished row names and that are older than an hour. */

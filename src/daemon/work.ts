@@ -11,6 +11,9 @@
  * 4. The order was taken: it may have started. While its process group lives, slot and lock stay
  *    taken. When the group is empty the verb's `on_crash` decides; the default is `uncertain`, and
  *    nothing is ever run again on a guess (S7).
+ * 5. A group that lives on past the deadline, with nobody left who could end it, makes the run
+ *    `uncertain` and keeps slot and lock until it is empty, over a restart too: what is said to be
+ *    over must not go on beside the next holder of its lock (X18).
  *
  * @module
  */
@@ -37,6 +40,8 @@ import { type ActiveRun, base, exitReason, finishedResult, type Prepared } from 
 
 /** Milliseconds past deadline and grace after which the daemon ends a run itself. */
 const BACKSTOP_MS = 10_000;
+/** Milliseconds between two looks whether a group that was left over lives. */
+const LEFTOVER_MS = 3000;
 
 type RecheckDeps = Pick<GateDeps, "kill" | "baseChanged" | "pathArgs">;
 
@@ -55,6 +60,14 @@ type End =
     readonly pgid: number | null;
   };
 
+/** A process group that nobody is left to end. */
+interface Leftover {
+  readonly pgid: number;
+  /** Monotonic clock, milliseconds. */
+  askAt: number;
+  asked: boolean;
+}
+
 export class Work {
   readonly #core: Core;
   readonly #deps: RecheckDeps;
@@ -64,6 +77,8 @@ export class Work {
   /** Runs whose process group is being asked for. */
   readonly #probing = new Set<string>();
   readonly #forced = new Set<string>();
+  /** Process groups that outlived their runs, by row: they hold slot and lock. */
+  readonly #leftovers = new Map<number, Leftover>();
   #fault: string | null = null;
 
   constructor(core: Core, deps: RecheckDeps, wake: () => void) {
@@ -135,6 +150,7 @@ export class Work {
       if (active.shim === null && !runLocked(active.run)) this.#ended.add(active.run);
       else this.#backstop(active, now);
     }
+    this.#askLeftovers();
     this.#lapse();
     this.#wake();
   }
@@ -216,6 +232,39 @@ export class Work {
       if (row.attempt < 2) return { kind: "again", active, row, attempt: row.attempt + 1 };
     }
     return { kind: "uncertain", active, row, pgid };
+  }
+
+  /**
+   * Takes up what an earlier daemon left behind: a run that is uncertain by now and whose process
+   * group may live.
+   *
+   * @param run a run directory of which no unfinished row knows
+   */
+  leftOver(run: string): void {
+    if (this.#core.runs.active.has(run) || runLocked(run)) return;
+    const order = readTaken(run);
+    if (order === null) return;
+    const row = this.#core.ledger.rowById(order.agent, order.id);
+    if (row === null || row.run !== run || row.state !== "uncertain") return;
+    this.#core.slots.start(row.rid, row.agent, row.lock);
+    this.#leftovers.set(row.rid, { pgid: order.pgid, askAt: 0, asked: false });
+    this.#askLeftovers();
+  }
+
+  /** Frees what runs hold of which nothing lives any more. */
+  #askLeftovers(): void {
+    const now = performance.now();
+    for (const [rid, leftover] of this.#leftovers) {
+      if (leftover.asked || now < leftover.askAt) continue;
+      leftover.asked = true;
+      groupAlive(leftover.pgid).then((alive) => {
+        leftover.askAt = performance.now() + LEFTOVER_MS;
+        if (alive) return;
+        this.#leftovers.delete(rid);
+        this.#core.slots.free(rid);
+        this.#wake();
+      }).finally(() => leftover.asked = false);
+    }
   }
 
   #freed(active: ActiveRun): void {
@@ -376,10 +425,9 @@ export class Work {
     after.push(() => {
       active.finished = true;
       this.#publish(row.rid);
-      if (end.pgid === null) {
-        this.#core.slots.free(row.rid);
-        this.#core.runs.forget(active);
-      }
+      if (end.pgid === null) return this.#freed(active);
+      this.#leftovers.set(row.rid, { pgid: end.pgid, askAt: 0, asked: false });
+      this.#core.runs.forget(active);
     });
   }
 
