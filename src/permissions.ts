@@ -20,10 +20,17 @@
 const PROGRAM_DIRECTORIES = ["/usr/bin", "/usr/local/bin"];
 const ENGINES = ["docker", "docker-compose", "kubectl", "podman", "podman-compose"];
 
-/** Programs of the binary that is not built for one policy. */
-export const GENERIC_PROGRAMS: readonly string[] = Object.freeze(
-  PROGRAM_DIRECTORIES.flatMap((directory) => ENGINES.map((engine) => `${directory}/${engine}`)),
-);
+/** The program of the policy that a new bridge starts with. */
+export const STARTER_PROGRAM = "/usr/bin/date";
+
+/**
+ * Programs of the binary that is not built for one policy. The starter policy's is among them: a
+ * new bridge has its executable before it has a policy.
+ */
+export const GENERIC_PROGRAMS: readonly string[] = Object.freeze([
+  ...PROGRAM_DIRECTORIES.flatMap((directory) => ENGINES.map((engine) => `${directory}/${engine}`)),
+  STARTER_PROGRAM,
+]);
 
 /** Where the helper that signals a process group may be, in order of preference. */
 export const KILL_PATHS: readonly string[] = Object.freeze(["/usr/bin/kill", "/bin/kill"]);

@@ -4,7 +4,9 @@ import type { Io } from "../src/human/command.ts";
 import { initScript, STARTER_POLICY } from "../src/human/init.ts";
 import { mountLines } from "../src/human/mounts.ts";
 import { parseCommandLine, runHuman } from "../src/human/run_human.ts";
+import { GENERIC_PROGRAMS } from "../src/permissions.ts";
 import { parsePolicy } from "../src/policy/parse_policy.ts";
+import { policyPrograms } from "../src/policy/programs.ts";
 import { TestBridge, there } from "./helpers/bridge.ts";
 
 function recorder(): Io & { text: { out: string; err: string } } {
@@ -115,6 +117,8 @@ Deno.test("the starter policy is valid as it stands", () => {
   const parsed = parsePolicy(new TextEncoder().encode(STARTER_POLICY));
   assert(parsed.ok, JSON.stringify(parsed));
   assertEquals([...parsed.policy.verbs.keys()], ["date"]);
+  // The executable is there before the policy, and may run it.
+  for (const program of policyPrograms(parsed.policy)) assert(GENERIC_PROGRAMS.includes(program));
 });
 
 async function sh(script: string, cwd: string, env: Record<string, string> = {}) {

@@ -16,7 +16,13 @@ import { existsSync } from "@std/fs/exists";
 import { join } from "@std/path/join";
 import { BUILD } from "#build";
 import { createHash } from "node:crypto";
-import { GENERIC_PROGRAMS, killPath, permissionFlags, programsWord } from "../src/permissions.ts";
+import {
+  GENERIC_PROGRAMS,
+  killPath,
+  permissionFlags,
+  programsWord,
+  STARTER_PROGRAM,
+} from "../src/permissions.ts";
 import { runWrapper, Stop, updateWrapper } from "../tools/chb.ts";
 import { compileArgs, stageSource } from "../tools/compile.ts";
 import { importMap, importMapUrl } from "../tools/import_map.ts";
@@ -103,8 +109,10 @@ Deno.test("programsWord() names what was granted to run, but not the kill helper
   assertEquals(programsWord([]), "--programs=");
 });
 
-Deno.test("GENERIC_PROGRAMS holds absolute paths of engines and no shell", () => {
+Deno.test("GENERIC_PROGRAMS holds absolute paths of engines, the starter's program and no shell", () => {
+  assert(GENERIC_PROGRAMS.includes(STARTER_PROGRAM));
   for (const program of GENERIC_PROGRAMS) {
+    if (program === STARTER_PROGRAM) continue;
     assertMatch(program, /^\/usr\/(?:local\/)?bin\/(?:docker|podman|kubectl)(?:-compose)?$/);
   }
 });
@@ -493,11 +501,22 @@ Deno.test("updateWrapper() grants the usual programs while the policy can not be
     Deno.writeTextFileSync(join(root, "bridge.jsonc"), "{ oh");
     await updateWrapper(root);
     const made = wrapperFacts(Deno.readTextFileSync(join(root, "bin/chb")));
-    assertEquals(made?.programs, GENERIC_PROGRAMS);
+    assertEquals(made?.programs, [...GENERIC_PROGRAMS].sort());
     Deno.writeTextFileSync(join(root, "bridge.jsonc"), policy("/usr/bin/true"));
     await updateWrapper(root);
     const mended = wrapperFacts(Deno.readTextFileSync(join(root, "bin/chb")));
     assertEquals(mended?.programs, ["/usr/bin/true"]);
+  });
+});
+
+Deno.test("updateWrapper() keeps what the trusted policy needs while its edited copy can not be read", async () => {
+  await withDirectory(async (root) => {
+    Deno.mkdirSync(join(root, "state/policies"), { recursive: true });
+    Deno.writeTextFileSync(join(root, "state/policies/a.jsonc"), policy("/usr/bin/true"));
+    Deno.writeTextFileSync(join(root, "bridge.jsonc"), "{ oh");
+    await updateWrapper(root);
+    const made = wrapperFacts(Deno.readTextFileSync(join(root, "bin/chb")));
+    assertEquals(made?.programs.includes("/usr/bin/true"), true);
   });
 });
 

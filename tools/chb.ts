@@ -146,9 +146,16 @@ async function gatherFacts(
   const generic = { programs: GENERIC_PROGRAMS, agents: ["main"] };
   if (files.length === 0) return { ...base, policies, ...generic };
   const needs = await policyNeeds(std, files);
-  if (needs.ok) return { ...base, policies, programs: needs.programs, agents: needs.agents };
-  console.error(`A policy can not be read, so only the usual programs are granted: ${needs.why}`);
-  return { ...base, policies: "unreadable", ...generic };
+  const { programs, agents, why: unread } = needs;
+  if (unread === null) return { ...base, policies, programs, agents };
+  // What is trusted goes on running while its successor is being written.
+  console.error(`A policy can not be read, so nothing is granted for it: ${unread}`);
+  return {
+    ...base,
+    policies: "unreadable",
+    programs: [...new Set([...generic.programs, ...programs])].sort(),
+    agents: [...new Set([...generic.agents, ...agents])].sort(),
+  };
 }
 
 /**

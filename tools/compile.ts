@@ -36,7 +36,7 @@ import { policyNeeds } from "./programs.ts";
 const USAGE = `usage: deno task compile [--policy FILE] [--out FILE]
 
 Makes the executable, ./chb by default. With a policy it may run the programs of that policy and no
-others; without one, docker, podman and their companions where they usually are.
+others; without one, docker, podman and their companions where they usually are, and date.
 Example:  deno task compile --policy bridge.jsonc --out chb`;
 
 const EXIT = { usage: 64, config: 78 };
@@ -147,7 +147,7 @@ async function main(): Promise<number> {
   let agents: readonly string[] = ["main"];
   if (options.policy !== undefined) {
     const needs = await policyNeeds(std, [options.policy]);
-    if (!needs.ok) {
+    if (needs.why !== null) {
       console.error(`Cannot compile for this policy: ${needs.why}`);
       return EXIT.config;
     }

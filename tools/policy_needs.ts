@@ -11,17 +11,19 @@ import type { PolicyNeeds } from "./programs.ts";
 function needs(files: readonly string[]): PolicyNeeds {
   const programs = new Set<string>();
   const agents = new Set<string>();
+  let why: string | null = null;
   for (const file of files) {
     const parsed = parsePolicy(Deno.readFileSync(file));
     if (!parsed.ok) {
       const first = parsed.errors[0];
       const where = first?.line === undefined ? first?.path : `line ${first.line}`;
-      return { ok: false, why: `${file}: ${where ?? ""}: ${first?.message ?? "not a policy"}` };
+      why ??= `${file}: ${where ?? ""}: ${first?.message ?? "not a policy"}`;
+      continue;
     }
     for (const program of policyPrograms(parsed.policy)) programs.add(program);
     for (const agent of parsed.policy.agents.keys()) agents.add(agent);
   }
-  return { ok: true, programs: [...programs].sort(), agents: [...agents].sort() };
+  return { programs: [...programs].sort(), agents: [...agents].sort(), why };
 }
 
 if (import.meta.main) console.log(JSON.stringify(needs(Deno.args)));

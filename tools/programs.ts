@@ -6,15 +6,18 @@
  */
 import { cacheEnvironment, inRepository, QUIET, type Std, stdFlags } from "./launcher.ts";
 
-/** What the policies of some files need together, or why one of them says nothing. */
-export type PolicyNeeds =
-  | { readonly ok: true; readonly programs: readonly string[]; readonly agents: readonly string[] }
-  | { readonly ok: false; readonly why: string };
+/** What the policies of some files need together. */
+export interface PolicyNeeds {
+  readonly programs: readonly string[];
+  readonly agents: readonly string[];
+  /** Why one of them says nothing, or null. */
+  readonly why: string | null;
+}
 
 /**
  * The programs and agents that the policies in `files` name, all together.
  *
- * @param files paths of policy texts; one that does not parse makes the answer a failure
+ * @param files paths of policy texts; what one that does not parse needs is not among it
  * @throws {Error} when the policy room itself could not be asked
  */
 export async function policyNeeds(std: Std, files: readonly string[]): Promise<PolicyNeeds> {

@@ -5,6 +5,7 @@
  * @module
  */
 import { BUILD } from "#build";
+import { STARTER_PROGRAM } from "../permissions.ts";
 import { schemas } from "../policy/schema.ts";
 import type { Command } from "./command.ts";
 
@@ -19,7 +20,7 @@ export const STARTER_POLICY = `{
     "date": {
       "description": "Tell the host's date and time in UTC.",
       "class": "observe",
-      "argv": ["/usr/bin/date", "--utc", "--iso-8601=seconds"],
+      "argv": ["${STARTER_PROGRAM}", "--utc", "--iso-8601=seconds"],
       "timeout_s": 10
     }
   },
