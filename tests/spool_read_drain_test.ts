@@ -5,6 +5,7 @@
  */
 import { assert, assertEquals, assertLess, assertThrows } from "@std/assert";
 import { join } from "@std/path/join";
+import { claimEntry, leftoverClaims } from "../src/spool/claim.ts";
 import { agentPaths } from "../src/spool/layout.ts";
 import { look } from "../src/spool/look.ts";
 import { objectRefusal } from "../src/spool/object_check.ts";
@@ -13,6 +14,7 @@ import {
   MAX_COPIES,
   MAX_COPY_BYTES,
   MAX_DIRECTORIES,
+  MAX_STANDING,
   QUARANTINE_FULL,
   storeCopy,
 } from "../src/spool/quarantine.ts";
@@ -326,6 +328,37 @@ Deno.test("disposePoison() leaves a directory beyond the bound where it is, and 
   Deno.removeSync(`${PATHS.quarantine}/dir.-.0.${"0".repeat(32)}`);
   assertEquals(disposePoison(taken), null);
   assertEquals(names(PATHS.claims), []);
+});
+
+Deno.test("claim() leaves full directories in the queue when enough stand among the claims (Q5)", () => {
+  using _ = new SpoolRoot();
+  for (let i = 0; i < MAX_DIRECTORIES; i++) {
+    Deno.mkdirSync(`${PATHS.quarantine}/dir.-.${i}.${"0".repeat(32)}`);
+  }
+  for (let i = 0; i < MAX_STANDING; i++) {
+    Deno.mkdirSync(entry("d.json/x"), { recursive: true });
+    assertEquals(disposePoison(claim("d.json")), QUARANTINE_FULL);
+  }
+  const random = "f".repeat(32);
+  const again = () => claimEntry(AGENT, "d.json", { arrival_ms: Date.now(), random });
+  Deno.mkdirSync(entry("d.json/x"), { recursive: true });
+  assertEquals(again(), { kind: "stuck", error: QUARANTINE_FULL });
+  assert(there(entry("d.json/x")));
+  // After a restart they still count.
+  assertEquals(leftoverClaims(AGENT).length, MAX_STANDING);
+  assertEquals(again(), { kind: "stuck", error: QUARANTINE_FULL });
+  // An empty one needs no room, and files have nothing to do with it.
+  Deno.mkdirSync(entry("e.json"));
+  assertEquals(disposePoison(claim("e.json")), null);
+  put("f.json");
+  claim("f.json");
+  // Once a person has made room, it goes on.
+  for (const name of names(PATHS.claims).slice(0, 500)) {
+    Deno.removeSync(`${PATHS.claims}/${name}`, { recursive: true });
+  }
+  let tries = 0;
+  while (again().kind === "stuck") assert(tries++ < MAX_STANDING, "there is room again");
+  assert(!there(entry("d.json")));
 });
 
 Deno.test("keepCopy() keeps the first 64 KiB of the newest 200 refused files, for the owner only", () => {

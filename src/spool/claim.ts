@@ -13,6 +13,8 @@
  * 5. Never copy and delete in place of a rename: a rename that would cross file systems is a stuck
  *    entry (P20).
  * 6. An entry withdrawn in between is not worth a word (Q14).
+ * 7. Only so many directories are claimed as there is room for: beyond that one that is not empty
+ *    stays in `queue/`, where it is stuck and its maker can still remove it (Q5, Q7).
  *
  * A crash after the rename leaves a claim, which `leftoverClaims` finds at the next start.
  *
@@ -24,6 +26,7 @@ import { isId } from "../names.ts";
 import { agentPaths } from "./agent_paths.ts";
 import { isAddressable, requestId } from "./entry_name.ts";
 import { look } from "./look.ts";
+import { mayClaimDirectory, noteDirectory, QUARANTINE_FULL } from "./quarantine.ts";
 import type { Claim, ClaimOutcome, Look } from "./types.ts";
 
 /**
@@ -109,6 +112,10 @@ export function claimEntry(agent: string, name: string, options: ClaimOptions): 
   const { random } = options;
   const arrival_ms = arrivalOf(before, options.arrival_ms);
   const path = `${paths.claims}/${claimName({ id, arrival_ms, random })}`;
+  if (before.kind === "directory" && !mayClaimDirectory(agent)) {
+    if (!takeEmptyDirectory(from, path)) return { kind: "stuck", error: QUARANTINE_FULL };
+    return claimed({ agent, name, id, path, random, arrival_ms });
+  }
   try {
     renameSync(from, path);
   } catch (error) {
@@ -129,6 +136,7 @@ function claimed(claim: Omit<Claim, "look">): ClaimOutcome {
   const after = look(claim.path);
   // Only the host reaches this path, so an entry that is not there was removed by a person.
   if (after === null) return { kind: "gone" };
+  if (after.kind === "directory") noteDirectory(claim.agent, claim.path);
   return { kind: "claimed", claim: { ...claim, look: after } };
 }
 
@@ -184,6 +192,7 @@ export function leftoverClaims(agent: string): Claim[] {
     const path = `${directory}/${file}`;
     const seen = look(path);
     if (seen === null) continue;
+    if (seen.kind === "directory") noteDirectory(agent, path);
     claims.push({
       agent,
       name: parts.id === null ? file : `${parts.id}.json`,

@@ -6,7 +6,9 @@
  * 1. A directory is moved whole, by one rename. Nothing of ours ever enters a tree that an agent
  *    made, to list it, to change its modes or to remove it (P10, P21).
  * 2. At most `MAX_DIRECTORIES` directories and `MAX_COPIES` copies an agent. A directory too many
- *    stays where it is, as a stuck entry; a copy too many replaces the oldest.
+ *    stays where it is, as a stuck entry; a copy too many replaces the oldest. Among the claims too
+ *    there is room for `MAX_STANDING` directories and no more: each of them is looked at before the
+ *    next start serves anybody, so that an agent could make that take as long as it likes (Q5).
  * 3. A copy is written by the host into a file of its own, never made by link, copy or rename of the
  *    agent's file: the agent may still hold that one open (P5).
  *
@@ -22,6 +24,8 @@ import { writeNewFile } from "./write_new_file.ts";
 
 /** Directories kept an agent. */
 export const MAX_DIRECTORIES = 100;
+/** Directories that may stand among an agent's claims; more are not claimed. */
+export const MAX_STANDING = 1000;
 /** Copies of refused files kept an agent. */
 export const MAX_COPIES = 200;
 /** Bytes kept of each refused file. */
@@ -38,6 +42,12 @@ export const QUARANTINE_FULL = "QUARANTINE-FULL";
  * @returns null when it has left `path`, else the error code, or `QUARANTINE_FULL`
  */
 export function takeDirectory(agent: string, path: string, name: string): string | null {
+  const left = takeAway(agent, path, name);
+  if (left === null) standingOf(agent).delete(path);
+  return left;
+}
+
+function takeAway(agent: string, path: string, name: string): string | null {
   try {
     rmdirSync(path);
     return null;
@@ -55,6 +65,38 @@ export function takeDirectory(agent: string, path: string, name: string): string
   } catch (error) {
     return errorCode(error) ?? "unknown";
   }
+}
+
+/** Directories among the claims, of each `claims/`, by that directory's identity. */
+const STANDING = new Map<string, Set<string>>();
+
+function standingOf(agent: string): Set<string> {
+  const key = identityOf(agentPaths(agent).claims);
+  let standing = STANDING.get(key);
+  if (standing === undefined) {
+    standing = new Set();
+    STANDING.set(key, standing);
+  }
+  return standing;
+}
+
+/** A claim turned out to be a directory: it stands among the claims until `takeDirectory` took it. */
+export function noteDirectory(agent: string, path: string): void {
+  standingOf(agent).add(path);
+}
+
+/** True when another directory may be claimed. */
+export function mayClaimDirectory(agent: string): boolean {
+  const standing = standingOf(agent);
+  if (standing.size < MAX_STANDING) return true;
+  // The oldest first, and few at a time: a person removes what stands there as the stuck list says.
+  let looks = 0;
+  for (const path of standing) {
+    if (looks++ >= 8) break;
+    standing.delete(path);
+    if (look(path) !== null) standing.add(path);
+  }
+  return standing.size < MAX_STANDING;
 }
 
 /**
@@ -93,8 +135,7 @@ export function storeCopy(
 const COPIES = new Map<string, string[]>();
 
 function knownCopies(quarantine: string): string[] {
-  const seen = look(quarantine);
-  const key = `${seen?.dev}:${seen?.ino}`;
+  const key = identityOf(quarantine);
   let copies = COPIES.get(key);
   if (copies === undefined) {
     copies = readdirSync(quarantine).filter((entry) => entry.startsWith("copy."));
@@ -102,6 +143,11 @@ function knownCopies(quarantine: string): string[] {
     COPIES.set(key, copies);
   }
   return copies;
+}
+
+function identityOf(directory: string): string {
+  const seen = look(directory);
+  return `${seen?.dev}:${seen?.ino}`;
 }
 
 function arrivalIn(name: string): number {
