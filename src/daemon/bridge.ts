@@ -352,7 +352,8 @@ export class Bridge {
       const served = all[(this.#turnOf + i) % all.length];
       if (served === undefined || this.#stopping || this.#fatal !== null) break;
       this.#guard(() => this.#agentTurn(served));
-      const wait = served.broken === null && this.#intake.fault === null
+      const wait = served.broken === null && this.#intake.fault === null &&
+          this.#room(served.agent) > 0
         ? served.settler.nextIn()
         : null;
       if (wait === 0) more = true;
@@ -378,7 +379,7 @@ export class Bridge {
     if (served.scanning && !served.stepping) void this.#scan(served);
     if (this.#intake.fault !== null) return;
     const entries: Arrival[] = [];
-    for (const name of settler.take(served.batch)) {
+    for (const name of settler.take(Math.min(served.batch, this.#room(agent)))) {
       const before = this.#look(agent, name);
       if (before === null) {
         settler.forget(name);
@@ -399,6 +400,15 @@ export class Bridge {
       const fitting = Math.floor(entries.length * BATCH_MS / took);
       served.batch = Math.max(SMALL_BATCH, Math.min(served.batch, fitting));
     } else served.batch = Math.min(BATCH, served.batch + 2);
+  }
+
+  /**
+   * How many more entries of an agent may be claimed: any number, but where the policy wants the
+   * backlog to stay in the queue only as many as may still wait. The end of a run makes room.
+   */
+  #room(agent: string): number {
+    const { backlog, waiting } = this.#core.limits();
+    return backlog === "queue" ? Math.max(0, waiting - this.#core.slots.waiting(agent)) : Infinity;
   }
 
   #look(agent: string, name: string): Look | null {
