@@ -331,6 +331,31 @@ Deno.test("Q5 above the number that may wait a request is busy, binds nothing an
   assertEquals(one.runs(), ["hold", "w1", "w2", "w3"]);
 });
 
+Deno.test("Q5 a backlog that stays in the queue is not refused, can be withdrawn, and runs in time", async () => {
+  await using one = await gated({ waiting: 1, backlog: "queue" });
+  const { bridge } = one;
+  await bridge.serve();
+  await hold(one);
+  bridge.submit("w1", { verb: "quick" });
+  await pending(bridge, "w1");
+  for (const id of ["w2", "w3", "w4"]) bridge.submit(id, { verb: "quick" });
+  // A look at the queue has come and gone when the status tells of a poll later than that.
+  const seq = () => Number(bridge.status()?.["seq"]);
+  const then = seq();
+  await until("a status later", () => seq() > then + 1);
+  const left = bridge.queued().filter((name) => !name.startsWith(".chb-probe-")).sort();
+  assertEquals(left, ["w2.json", "w3.json", "w4.json"]);
+  for (const id of ["w2", "w3", "w4"]) assertEquals(bridge.result(id), null);
+  Deno.removeSync(bridge.queue("w4.json"));
+  one.open();
+  for (const id of ["hold", "w1", "w2", "w3"]) {
+    assertEquals((await bridge.final(id)).outcome, "succeeded", id);
+  }
+  assertEquals((await bridge.ask("w5", { verb: "quick" })).outcome, "succeeded");
+  assertEquals(bridge.result("w4"), null);
+  assertEquals(one.runs().sort(), ["hold", "w1", "w2", "w3", "w5"]);
+});
+
 Deno.test("N5 a request that waits longer than it wants to is expired, and is never run for it", async () => {
   await using one = await gated({});
   const { bridge } = one;
