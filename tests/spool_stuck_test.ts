@@ -116,6 +116,59 @@ Deno.test("memory is bounded: entries beyond are counted, told once, and still s
   assertEquals([report.count, report.entries.length], [500, 10]);
 });
 
+Deno.test("entries beyond the bound are left in peace too, until their time or another inode (Q7)", () => {
+  using _ = new SpoolRoot();
+  const all = Array.from({ length: 60 }, (_, i) => `x${i}.json`);
+  for (const name of all) put(name);
+  const clock = new Clock();
+  const stuck = new StuckList({ now: clock.now, known: 10, crowd: 40 });
+  const tries = () => {
+    const tried = all.filter((name) => stuck.mayTry(AGENT, name));
+    for (const name of tried) stuck.note(AGENT, name, "EACCES");
+    stuck.scanned(AGENT);
+    return tried.length;
+  };
+  assertEquals([tries(), tries(), tries()], [60, 10, 10], "those beyond every bound are tried");
+  assertEquals([stuck.count(AGENT), stuck.report(AGENT).count], [60, 60]);
+  clock.ms += 60_001;
+  // The known ones at once, the others when the scan that found their time over has ended.
+  assertEquals([tries(), tries(), tries()], [20, 50, 10]);
+  clock.ms += 60_001;
+  assertEquals([tries(), tries()], [10, 10], "the wait doubles");
+  put("new.json");
+  Deno.removeSync(entry("x59.json"));
+  Deno.renameSync(entry("new.json"), entry("x30.json"));
+  assertEquals(stuck.mayTry(AGENT, "x30.json"), true, "something else has the name");
+});
+
+Deno.test("entries beyond the bound that have gone are forgotten by the next whole scan", () => {
+  using _ = new SpoolRoot();
+  for (let i = 0; i < 4; i++) put(`x${i}.json`);
+  const stuck = new StuckList({ known: 1 });
+  for (let i = 0; i < 4; i++) stuck.note(AGENT, `x${i}.json`, "EACCES");
+  stuck.scanned(AGENT);
+  assertEquals([0, 1, 2].map((i) => stuck.mayTry(AGENT, `x${i}.json`)), [false, false, false]);
+  assertEquals(stuck.count(AGENT), 4, "not before the scan has ended");
+  stuck.scanned(AGENT);
+  assertEquals(stuck.count(AGENT), 3);
+});
+
+Deno.test("note() tells of so many entries a minute, whoever makes ever new ones (Q5)", () => {
+  using _ = new SpoolRoot();
+  const clock = new Clock();
+  const stuck = new StuckList({ now: clock.now, told: 20 });
+  const flood = (from: number) => {
+    let told = 0;
+    for (let i = from; i < from + 50; i++) if (stuck.note(AGENT, `x${i}.json`, "EACCES")) told++;
+    return told;
+  };
+  assertEquals([flood(0), flood(50)], [20, 0]);
+  assertEquals(stuck.report(AGENT).count, 100);
+  clock.ms += 60_000;
+  assertEquals(flood(100), 20);
+  assertEquals(stuck.note("other", "y.json", "EACCES"), true, "each agent has its own");
+});
+
 Deno.test("hostile names are shown escaped and are in no command (P18)", () => {
   using _ = new SpoolRoot();
   const name = "$(touch pwned)\n'\u001b[2J.json";

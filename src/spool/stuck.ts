@@ -3,11 +3,14 @@
  * where they are until a human removes them, and cost nothing meanwhile.
  *
  * Rules
- * 1. Told once: `note` says true for an entry that is new, and false ever after (Q7).
+ * 1. Told once: `note` says true for an entry that is new, and false ever after (Q7). And not without
+ *    end: whoever makes new ones all the time is told of so often a minute, the rest is a number in
+ *    the report (Q5).
  * 2. Never tried in a loop: again only when something else has the name, or after a wait that doubles
  *    from a minute to an hour (P10, P12).
- * 3. Bounded memory. Beyond `known` entries of an agent, others are counted and not remembered; names
- *    that cannot be addressed are only ever counted, since several may be listed alike (P16).
+ * 3. Bounded memory. Beyond `known` entries of an agent only two numbers are kept of each, enough to
+ *    leave it in peace; beyond `crowd` of those, others are counted and not remembered. Names that
+ *    cannot be addressed are only ever counted, since several may be listed alike (P16).
  * 4. For each kind there is one exact command that removes it. It names entries by inode, or by a
  *    pattern for bytes that no valid name has; never by the hostile name itself (P18).
  *
@@ -58,6 +61,16 @@ interface Known {
 interface AgentStuck {
   readonly known: Map<string, Known>;
   pass: number;
+  /** Entries beyond the bound, a number for the name and one for the inode: met in this scan. */
+  crowd: Map<number, number>;
+  /** The same, of the scan before and not met again yet. */
+  crowdBefore: Map<number, number>;
+  /** When they are all tried again, monotonic milliseconds; null while nobody waits. */
+  crowdUntil: number | null;
+  crowdWait_ms: number;
+  /** When the minute of `told` began, and how many were told of in it. */
+  toldSince: number;
+  told: number;
   /** Beyond the bound: counted in this scan, and in the one before. */
   others: number;
   othersBefore: number;
@@ -75,18 +88,26 @@ export interface StuckOptions {
   readonly known?: number;
   /** Entries shown an agent. */
   readonly shown?: number;
+  /** Entries remembered as two numbers an agent. */
+  readonly crowd?: number;
+  /** Entries told of in a minute an agent. */
+  readonly told?: number;
 }
 
 export class StuckList {
   readonly #now: () => number;
   readonly #maxKnown: number;
   readonly #maxShown: number;
+  readonly #maxCrowd: number;
+  readonly #maxTold: number;
   readonly #agents = new Map<string, AgentStuck>();
 
   constructor(options: StuckOptions = {}) {
     this.#now = options.now ?? (() => performance.now());
     this.#maxKnown = options.known ?? 4096;
     this.#maxShown = options.shown ?? 100;
+    this.#maxCrowd = options.crowd ?? 262_144;
+    this.#maxTold = options.told ?? 100;
   }
 
   /**
@@ -103,15 +124,15 @@ export class StuckList {
       state.unaddressable++;
       const first = !state.toldUnaddressable;
       state.toldUnaddressable = true;
-      return first;
+      return first && this.#mayTell(state);
     }
     const old = state.known.get(full);
     const ino = inodeOf(full);
     if (old === undefined && state.known.size >= this.#maxKnown) {
-      state.others++;
+      this.#noteCrowd(state, name, ino);
       const first = !state.toldOthers;
       state.toldOthers = true;
-      return first;
+      return first && this.#mayTell(state);
     }
     const again = old !== undefined && old.ino === ino;
     const wait_ms = again ? Math.min(LONGEST_WAIT_MS, old.wait_ms * 2) : FIRST_WAIT_MS;
@@ -125,7 +146,27 @@ export class StuckList {
       wait_ms,
       pass: state.pass,
     });
-    return !again;
+    return !again && this.#mayTell(state);
+  }
+
+  #noteCrowd(state: AgentStuck, name: string, ino: string | null): void {
+    const key = numberFor(name);
+    state.crowdBefore.delete(key);
+    if (state.crowd.size + state.crowdBefore.size >= this.#maxCrowd && !state.crowd.has(key)) {
+      state.others++;
+      return;
+    }
+    state.crowdUntil ??= this.#now() + state.crowdWait_ms;
+    state.crowd.set(key, numberFor(ino ?? ""));
+  }
+
+  #mayTell(state: AgentStuck): boolean {
+    const now = this.#now();
+    if (now - state.toldSince >= 60_000) {
+      state.toldSince = now;
+      state.told = 0;
+    }
+    return ++state.told <= this.#maxTold;
   }
 
   /**
@@ -136,9 +177,32 @@ export class StuckList {
     const state = this.#agents.get(agent);
     if (state === undefined) return true;
     const entry = state.known.get(`${agentPaths(agent).queue}/${name}`);
-    if (entry === undefined) return true;
+    if (entry === undefined) return this.#mayTryCrowd(state, agent, name);
     entry.pass = state.pass;
     return this.#now() >= entry.retryAt || inodeOf(`${entry.where}/${name}`) !== entry.ino;
+  }
+
+  #mayTryCrowd(state: AgentStuck, agent: string, name: string): boolean {
+    if (state.crowd.size + state.crowdBefore.size === 0) return true;
+    const key = numberFor(name);
+    const ino = state.crowd.get(key) ?? state.crowdBefore.get(key);
+    if (ino === undefined) return true;
+    state.crowdBefore.delete(key);
+    if (numberFor(inodeOf(`${agentPaths(agent).queue}/${name}`) ?? "") !== ino) {
+      state.crowd.delete(key);
+      return true;
+    }
+    state.crowd.set(key, ino);
+    return false;
+  }
+
+  /** How many entries of an agent are stuck, as far as they were counted. */
+  count(agent: string): number {
+    const state = this.#agents.get(agent);
+    if (state === undefined) return 0;
+    return state.known.size + state.crowd.size + state.crowdBefore.size +
+      Math.max(state.others, state.othersBefore) +
+      Math.max(state.unaddressable, state.unaddressableBefore);
   }
 
   /** Forgets an entry that could be handled after all. */
@@ -161,11 +225,24 @@ export class StuckList {
       if (gone) state.known.delete(path);
     }
     state.pass++;
+    // What was not met again is not there any more.
+    state.crowdBefore = state.crowd;
+    state.crowd = new Map();
+    const crowded = state.crowdBefore.size > 0;
+    if (!crowded) {
+      state.crowdUntil = null;
+      state.crowdWait_ms = FIRST_WAIT_MS;
+    } else if (state.crowdUntil !== null && this.#now() >= state.crowdUntil) {
+      // All are tried again, and those that still cannot be handled come back one by one.
+      state.crowdBefore = new Map();
+      state.crowdWait_ms = Math.min(LONGEST_WAIT_MS, state.crowdWait_ms * 2);
+      state.crowdUntil = null;
+    }
     state.othersBefore = state.others;
     state.others = 0;
     state.unaddressableBefore = state.unaddressable;
     state.unaddressable = 0;
-    if (state.othersBefore === 0) state.toldOthers = false;
+    if (state.othersBefore === 0 && !crowded) state.toldOthers = false;
     if (state.unaddressableBefore === 0) state.toldUnaddressable = false;
   }
 
@@ -174,9 +251,8 @@ export class StuckList {
     const state = this.#agents.get(agent);
     if (state === undefined) return { count: 0, entries: [], commands: [] };
     const unaddressable = Math.max(state.unaddressable, state.unaddressableBefore);
-    const others = Math.max(state.others, state.othersBefore);
     return {
-      count: state.known.size + others + unaddressable,
+      count: this.count(agent),
       entries: [...state.known.values()].slice(0, this.#maxShown).map((entry) => ({
         name: printable(entry.name),
         where: entry.where,
@@ -217,6 +293,12 @@ export class StuckList {
       state = {
         known: new Map(),
         pass: 0,
+        crowd: new Map(),
+        crowdBefore: new Map(),
+        crowdUntil: null,
+        crowdWait_ms: FIRST_WAIT_MS,
+        toldSince: -Infinity,
+        told: 0,
         others: 0,
         othersBefore: 0,
         unaddressable: 0,
@@ -228,6 +310,23 @@ export class StuckList {
     }
     return state;
   }
+}
+
+/**
+ * A number of 53 bits for a text. Two texts may have the same: then one of them is tried more often
+ * than it needs to be.
+ */
+function numberFor(text: string): number {
+  let a = 0xdeadbeef;
+  let b = 0x41c6ce57;
+  for (let i = 0; i < text.length; i++) {
+    const c = text.charCodeAt(i);
+    a = Math.imul(a ^ c, 0x9e3779b1);
+    b = Math.imul(b ^ c, 0x5f356495);
+  }
+  a = Math.imul(a ^ (a >>> 16), 0x85ebca6b) ^ (b >>> 13);
+  b = Math.imul(b ^ (b >>> 16), 0xc2b2ae35) ^ (a >>> 13);
+  return (b & 0x1fffff) * 0x100000000 + (a >>> 0);
 }
 
 /** The inode as the directory gives it, or null when it cannot be looked at. */
