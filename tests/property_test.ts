@@ -71,6 +71,7 @@ class Trial {
   readonly #runs: () => string[];
   readonly #stuckNames: string[] = [];
   #seenRuns = 0;
+  /** Bytes of the audit text that were read. */
   #seenAudit = 0;
   #notes = 0;
   #memory = 0;
@@ -251,18 +252,18 @@ class Trial {
     last: string,
     results: ReadonlyMap<string, Result>,
   ): Promise<void> {
-    const records = await until("the audit text", () => {
-      const all = this.#bridge.audit();
-      return all.some((r) => r["event"] === "finished" && r["id"] === last) ? all : null;
+    const records: Record<string, unknown>[] = [];
+    await until("the audit text", () => {
+      records.push(...this.#newRecords());
+      return records.some((r) => r["event"] === "finished" && r["id"] === last);
     });
     const told = new Map<string, number>();
-    for (const record of records.slice(this.#seenAudit)) {
+    for (const record of records) {
       const { event, id, name } = record as Record<string, string>;
       const who = id === undefined ? `name ${name}` : `id ${id}`;
       const key = `${event} ${who}`;
       told.set(key, (told.get(key) ?? 0) + 1);
     }
-    this.#seenAudit = records.length;
     const once = (event: string, who: string, c: Case) => {
       assertEquals(told.get(`${event} ${who}`), 1, `records of ${event}: ${this.#words(c)}`);
       told.delete(`${event} ${who}`);
@@ -278,6 +279,19 @@ class Trial {
     }
     for (const event of ["accepted", "started", "finished"]) told.delete(`${event} id ${last}`);
     for (const key of told.keys()) assertMatch(key, /^(trusted|started-daemon|stuck|pins) /);
+  }
+
+  /** Records of the audit text since the last call; a line that is not whole yet is left. */
+  #newRecords(): Record<string, unknown>[] {
+    using file = Deno.openSync(this.#bridge.path("state/audit/audit.jsonl"));
+    const { size } = file.statSync();
+    file.seekSync(this.#seenAudit, Deno.SeekMode.Start);
+    const bytes = new Uint8Array(size - this.#seenAudit);
+    for (let at = 0; at < bytes.length;) at += file.readSync(bytes.subarray(at)) ?? bytes.length;
+    const end = bytes.lastIndexOf(0x0a) + 1;
+    this.#seenAudit += end;
+    const text = new TextDecoder().decode(bytes.subarray(0, end));
+    return text.split("\n").filter((line) => line !== "").map((line) => JSON.parse(line));
   }
 
   /** What a human would clear away, so that a long run does not run into its bounds. */
