@@ -126,6 +126,7 @@ function depsFor(broken: ReadonlySet<Ruled>): GateDeps {
     countIds: () => 1,
     starts: () => ({ count: 0, oldest_ms: null }),
     waiting: () => broken.has("rate") ? policy.limits.waiting : 0,
+    granted: () => true,
     baseChanged: () => broken.has("base") ? "/usr/bin/true" : null,
     pathArgs: () => null,
   };

@@ -7,7 +7,7 @@ import { parseCommandLine, runHuman } from "../src/human/run_human.ts";
 import { GENERIC_PROGRAMS } from "../src/permissions.ts";
 import { parsePolicy } from "../src/policy/parse_policy.ts";
 import { policyPrograms } from "../src/policy/programs.ts";
-import { TestBridge, there } from "./helpers/bridge.ts";
+import { TestBridge, there, verb } from "./helpers/bridge.ts";
 
 function recorder(): Io & { text: { out: string; err: string } } {
   const text = { out: "", err: "" };
@@ -192,7 +192,7 @@ Deno.test("chb check tells every error at once, with path and hint, and exits 78
   assertMatch(syntax.err, /bridge\.jsonc:2:13/);
 });
 
-Deno.test("chb check names a program that the executable cannot run, with the command that builds one", async () => {
+Deno.test("chb check names a program that the executable cannot run, with the command that grants it", async () => {
   await using bridge = await TestBridge.make({ trust: false });
   const policy = JSON.stringify({
     agents: { main: { verbs: ["x"] } },
@@ -200,7 +200,104 @@ Deno.test("chb check names a program that the executable cannot run, with the co
   });
   const { code, err } = await bridge.chbWith(policy, "check", "-");
   assertEquals(code, 78);
-  assertStringIncludes(err, "task compile --policy");
+  assertStringIncludes(err, `chb --root ${bridge.root} check`);
+});
+
+Deno.test("chb check's command for a program that cannot be run works as printed", async () => {
+  await using bridge = await TestBridge.make({ trust: false });
+  const policy = {
+    agents: { main: { verbs: ["x", "y"] } },
+    verbs: { x: verb(["/usr/bin/id"]), y: verb(["/usr/bin/env-of-nobody"]) },
+  };
+  Deno.writeTextFileSync(bridge.path("bridge.jsonc"), JSON.stringify(policy));
+  const first = await bridge.chb("check");
+  assertEquals(first.code, 78);
+  const commands = first.err.split("\n").filter((l) => l.startsWith("    npx "));
+  assertEquals(commands.length, 1, first.err);
+  const command = commands[0]?.replace(/^ *npx -y deno@\S+/, Deno.execPath()) ?? "";
+  const mended = await sh(command, "/", { ...Deno.env.toObject(), NO_COLOR: "1" });
+  assert(!mended.err.includes("program-not-granted"), mended.err);
+  assertStringIncludes(mended.err, "/usr/bin/env-of-nobody is missing");
+});
+
+Deno.test("a program that is trusted beside a running daemon waits for its next start, and all say so", async () => {
+  await using bridge = await TestBridge.make({ programs: ["/usr/bin/id", "/usr/bin/true"] });
+  // The daemon starts without what is granted to the commands after it.
+  const path = bridge.path("bin/chb");
+  const all = Deno.readTextFileSync(path);
+  Deno.removeSync(path);
+  Deno.writeTextFileSync(path, all.replaceAll("/usr/bin/id,", ""), { mode: 0o555 });
+  await bridge.serve();
+  Deno.removeSync(path);
+  Deno.writeTextFileSync(path, all, { mode: 0o555 });
+  Deno.writeTextFileSync(
+    bridge.path("bridge.jsonc"),
+    JSON.stringify({
+      agents: { main: { verbs: ["id", "true"] } },
+      verbs: { id: verb(["/usr/bin/id"]), true: verb(["/usr/bin/true"]) },
+    }),
+  );
+  assertMatch((await bridge.chb("status")).out, /^bridge\.jsonc differs from it: /m);
+  const trusted = await bridge.chb("trust", "--yes");
+  assertEquals(trusted.code, 0, trusted.err);
+  assertMatch(trusted.out, /may not run \/usr\/bin\/id yet: end/);
+  const before = await bridge.ask("r1", { verb: "id" });
+  assertEquals([before.code, before.stage], [81, "base"]);
+  assertMatch(before.hint ?? "", /starts it again/);
+  assertEquals((await bridge.ask("r2", { verb: "true" })).code, 0);
+  assertMatch(bridge.log, /WARN restart-needed programs=\/usr\/bin\/id /);
+  assertStringIncludes((await bridge.chb("status")).out, "next start:\n  /usr/bin/id\n");
+  await bridge.stop();
+  await bridge.serve();
+  assertEquals((await bridge.ask("r3", { verb: "id" })).code, 0);
+  const { out } = await bridge.chb("status");
+  assert(!out.includes("next start") && !out.includes("differs"), out);
+});
+
+Deno.test("chb status tells since when the daemon runs, whatever was trusted since, and what stops it", async () => {
+  await using bridge = await TestBridge.make({ trust: false });
+  await bridge.serve();
+  const since = async () =>
+    JSON.parse((await bridge.chb("status", "--json")).out).daemon.started_at;
+  const first = await since();
+  assertEquals((await bridge.chb("trust", "--yes")).code, 0);
+  assertEquals(await since(), first);
+  Deno.writeTextFileSync(bridge.path("state/KILL"), "");
+  assertStringIncludes((await bridge.chb("status")).out, "rm state/KILL\n");
+});
+
+Deno.test("commands outside a root say so, and print no commands for a root", async () => {
+  await using bridge = await TestBridge.make({ trust: false });
+  const dir = Deno.realPathSync(Deno.makeTempDirSync({ prefix: "chb-outside-" }));
+  try {
+    // Others have a directory of such a name as well.
+    Deno.mkdirSync(join(dir, "work"), { mode: 0o755 });
+    for (const command of ["check", "trust", "status", "mounts", "serve", "once"]) {
+      const { code, out, err } = await sh(`${bridge.path("bin/chb")} ${command}`, dir);
+      assertEquals([code, out], [78, ""], command);
+      assertStringIncludes(err, "run it in the root that the init script made");
+      assert(!/chmod|rm --|mkdir/.test(err), err);
+    }
+    assertEquals([...Deno.readDirSync(dir)].length, 1);
+  } finally {
+    Deno.removeSync(dir, { recursive: true });
+  }
+});
+
+Deno.test("chb mounts prints no lines for an agent that has no directories", async () => {
+  await using bridge = await TestBridge.make({ trust: false });
+  assertEquals((await bridge.chb("mounts", "--agent", "main")).code, 0);
+  const { code, out, err } = await bridge.chb("mounts", "--agent", "other");
+  assertEquals([code, out], [78, ""]);
+  assertStringIncludes(err, "no spool/other yet");
+});
+
+Deno.test("chb refuses words that a command does not take", async () => {
+  for (const words of [["status", "x"], ["trust", "bridge.jsonc"], ["schema", "policy", "x"]]) {
+    const { code, err } = await run(...words);
+    assertEquals(code, 64, words.join(" "));
+    assertStringIncludes(err, `Unexpected argument ${words.at(-1)}`);
+  }
 });
 
 Deno.test("chb trust without a terminal asks for --yes and changes nothing", async () => {

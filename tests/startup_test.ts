@@ -578,6 +578,27 @@ Deno.test("a start in a directory that is no root says what to do there", async 
   const log = new TextDecoder().decode(child.stderr);
   assertEquals(child.code, 78, log);
   assertStringIncludes(log, "no-root");
-  assertStringIncludes(log, "chb init");
+  assertStringIncludes(log, "the root that the init script made");
   assertEquals([...Deno.readDirSync(outside.path("elsewhere"))], []);
+});
+
+Deno.test("a start tells programs that it was not granted, absolute ones and scripts, with the command that grants them", async () => {
+  await using bridge = await TestBridge.make({
+    verbs: { id: verb(["/usr/bin/id"]), hi: verb(["base/hi"]), true: verb(["/usr/bin/true"]) },
+    scripts: { hi: "#!/bin/sh\necho hi\n" },
+  });
+  const path = bridge.path("bin/chb");
+  const all = Deno.readTextFileSync(path);
+  Deno.removeSync(path);
+  const less = all.replaceAll("/usr/bin/id,", "").replaceAll("./base/hi,", "");
+  Deno.writeTextFileSync(path, less, { mode: 0o555 });
+  const first = await start(bridge);
+  assertEquals(first.code, 78, first.log);
+  assertEquals(first.told.map((f) => [f.check, f.path]), [
+    ["program-not-granted", "/usr/bin/id"],
+    ["program-not-granted", "base/hi"],
+  ]);
+  for (const { mend } of first.told) {
+    assertStringIncludes(mend ?? "", `chb --root ${bridge.root} check`);
+  }
 });

@@ -139,6 +139,7 @@ export class Bridge {
   #woken = false;
   #wakeUp: (() => void) | null = null;
   #seq = 0;
+  readonly #startedMs = Date.now();
   #turnOf = 0;
   #fatal: FatalError | null = null;
   #queueFault: string | null = null;
@@ -482,9 +483,14 @@ export class Bridge {
 
   /** Twice a second: control files and the output of what runs. */
   #half(): void {
-    const { ledger, log } = this.#parts;
+    const { ledger, log, trust } = this.#parts;
     this.#core.runs.pump();
-    const applied = serveControl(ledger, Date.now, (event, fields) => log("INFO", event, fields));
+    const applied = serveControl(
+      ledger,
+      Date.now,
+      (event, fields) => log("INFO", event, fields),
+      (policy) => trust.waiting(policy),
+    );
     if (applied > 0) this.#policyChanged();
   }
 
@@ -529,6 +535,13 @@ export class Bridge {
       }
     }
     log("INFO", "policy", { sha256: policy.digest });
+    const waiting = trust.waiting(policy);
+    if (waiting.length > 0) {
+      log("WARN", "restart-needed", {
+        programs: waiting.join(","),
+        message: "trusted since the start, and may be run after the next one",
+      });
+    }
     this.#publishCatalogues();
     this.#publishStatus();
     this.#daemonFile();
@@ -625,12 +638,15 @@ export class Bridge {
   }
 
   #daemonFile(): void {
+    const { trust } = this.#parts;
+    const { policy } = trust;
     const facts = {
       pid: Deno.pid,
       version: BUILD.version,
       source: BUILD.source,
-      started_at: isoTime(Date.now()),
+      started_at: isoTime(this.#startedMs),
       agents: [...this.#served.keys()],
+      waiting: policy === null ? [] : trust.waiting(policy),
     };
     try {
       Deno.writeTextFileSync("state/daemon.json.tmp", JSON.stringify(facts) + "\n", {

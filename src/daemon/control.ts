@@ -12,7 +12,7 @@
  */
 import { errorCode } from "../errors.ts";
 import type { Ledger } from "../ledger/ledger.ts";
-import type { FileIdentity } from "../policy/policy.ts";
+import type { FileIdentity, Policy } from "../policy/policy.ts";
 import { loadPolicy } from "./trust_store.ts";
 
 /** Directory of control files. */
@@ -37,6 +37,8 @@ export interface ControlRequest {
 export interface ControlAnswer {
   readonly ok: boolean;
   readonly message: string;
+  /** Programs of the trusted policy that a running daemon may run only after its next start. */
+  readonly waiting?: readonly string[];
 }
 
 /** True for the name of a control request. */
@@ -104,12 +106,14 @@ export function applyControl(
 /**
  * Takes what lies in `state/control/` and answers it.
  *
+ * @param waiting which programs of a policy this process may not run
  * @returns how many requests were applied
  */
 export function serveControl(
   ledger: Ledger,
   now: () => number,
   log: (event: string, fields: Record<string, unknown>) => void,
+  waiting: (policy: Policy) => readonly string[],
 ): number {
   const names: string[] = [];
   try {
@@ -132,7 +136,10 @@ export function serveControl(
         const request = parseControl(Deno.readTextFileSync(path));
         if (request === null) answer = { ok: false, message: "the request cannot be understood" };
         else {
-          answer = applyControl(ledger, name, request, now);
+          answer = {
+            ...applyControl(ledger, name, request, now),
+            waiting: waiting(loadPolicy(request.policy)),
+          };
           applied++;
         }
       }

@@ -5,6 +5,8 @@
  *
  * @module
  */
+import { BUILD } from "#build";
+import { join } from "@std/path/join";
 import { errorCode } from "../errors.ts";
 import { printable } from "../names.ts";
 import { deniedProgram } from "../policy/denials.ts";
@@ -13,6 +15,7 @@ import type { Policy } from "../policy/policy.ts";
 import { policyPrograms } from "../policy/programs.ts";
 import { deniedUnderRoot } from "../policy/root_denials.ts";
 import { checkProgram } from "../spool/layout.ts";
+import { shellWord } from "../spool/shell_word.ts";
 import type { Finding } from "../spool/types.ts";
 
 /** How a program is named to the runtime's permissions. */
@@ -22,6 +25,25 @@ export function grantName(program: string): string {
 
 function finding(check: string, path: string, message: string, mend: string): Finding {
   return { level: "error", check, path: printable(path), message, mend };
+}
+
+/** What is said of a program that this process was not granted, with the command that mends it. */
+export function notGranted(program: string): Finding {
+  const inRoot = (name: string) => shellWord(join(Deno.cwd(), name));
+  const [message, mend] = BUILD.source
+    ? [
+      "bin/chb was written without permission to run it; this writes it anew",
+      `npx -y deno@2.9.6 task --config ${
+        shellWord(join(import.meta.dirname ?? "", "../../deno.json"))
+      } chb --root ${shellWord(Deno.cwd())} check`,
+    ]
+    : [
+      "This executable was not built to run it; where the source is, run",
+      `npx -y deno@2.9.6 task compile --policy ${inRoot("bridge.jsonc")} --out ${
+        inRoot("bin/chb")
+      }`,
+    ];
+  return finding("program-not-granted", program, message, /\p{Cc}/u.test(mend) ? "" : mend);
 }
 
 /** Every finding about this policy in the working directory; empty is what is wanted. */
@@ -36,12 +58,7 @@ export function hostFindings(policy: Policy): Finding[] {
   for (const program of policyPrograms(policy)) {
     const command = grantName(program);
     if (Deno.permissions.querySync({ name: "run", command }).state !== "granted") {
-      findings.push(finding(
-        "program-not-granted",
-        program,
-        "This executable was not built to run it",
-        "npx -y deno@2.9.6 task compile --policy bridge.jsonc",
-      ));
+      findings.push(notGranted(program));
       continue;
     }
     const unfit = checkProgram(program);

@@ -89,6 +89,7 @@ export class Intake {
         oldest_ms: core.ledger.oldestStarted(agent, cls, since),
       }),
       waiting: (agent) => core.slots.waiting(agent),
+      granted: (program) => core.trust.granted(program),
       baseChanged: (verb) => core.trust.baseChanged(verb),
       pathArgs: (verb, args) => core.trust.pathArgs(verb, args),
     };

@@ -20,6 +20,7 @@ import { checkLayout, checkProgram, ensureAgent, ensureState, lockState } from "
 import { look } from "../spool/look.ts";
 import type { Finding, Look } from "../spool/types.ts";
 import { Bridge } from "./bridge.ts";
+import { notGranted } from "./host_findings.ts";
 import { type Log, stderrLog } from "./log.ts";
 import { LEDGER_PATH, openLedger } from "./open_ledger.ts";
 import { giveUpPrograms, selfAudit } from "./self_audit.ts";
@@ -45,7 +46,9 @@ function options(words: readonly string[]): Options | string {
       return false;
     },
   });
-  if (unknown !== null) return `unknown argument ${printable(unknown)}`;
+  if (unknown !== null) {
+    return `unknown argument ${printable(unknown)}: see chb ${name ?? "serve"} --help`;
+  }
   const text = parsed["poll-ms"];
   const pollMs = text === undefined ? POLL_MS : Number(text);
   if (!Number.isInteger(pollMs) || pollMs < 50 || pollMs > 3_600_000) {
@@ -64,6 +67,15 @@ function tell(findings: readonly Finding[], log: Log): void {
       ...(f.mend === "" ? {} : { mend: f.mend }),
     });
   }
+}
+
+/**
+ * False where the init script never ran, which is the place to say so: the mends of findings are
+ * commands for a root, and would do harm elsewhere. One name of a room alone proves nothing.
+ */
+function isRoot(): boolean {
+  const rooms = ["state", "spool", "work"].filter((room) => kindOf(room) !== null);
+  return rooms.length > 1 || kindOf("bridge.jsonc") !== null;
 }
 
 /** Agents that have a place on disk, whatever it is that has their name there. */
@@ -91,15 +103,20 @@ function kindOf(path: string): Look["kind"] | null {
  * What is wrong with the root and with the programs of a policy.
  *
  * @param policy the trusted one, or null when there is none or it is not known
+ * @param granted programs that may be run, as policies name them
  */
-function rootFindings(policy: Policy | null): Finding[] {
+function rootFindings(policy: Policy | null, granted: ReadonlySet<string>): Finding[] {
   const agents = new Set(agentsOnDisk());
   for (const agent of policy?.agents.keys() ?? []) {
     if (kindOf(`spool/${agent}`) !== null || kindOf(`work/${agent}`) !== null) agents.add(agent);
   }
   return [
     ...checkLayout([...agents].sort(), { queueMode: (agent) => policy?.agents.get(agent) ?? null }),
-    ...(policy === null ? [] : policyPrograms(policy).flatMap((program) => checkProgram(program))),
+    ...(policy === null
+      ? []
+      : policyPrograms(policy).flatMap((program) =>
+        granted.has(program) ? checkProgram(program) : [notGranted(program)]
+      )),
   ];
 }
 
@@ -109,7 +126,10 @@ function rootFindings(policy: Policy | null): Finding[] {
  *
  * @param known what was found without the policy
  */
-function allFindings(known: readonly Finding[]): readonly Finding[] {
+function allFindings(
+  known: readonly Finding[],
+  granted: ReadonlySet<string>,
+): readonly Finding[] {
   if (known.some(({ path }) => path === "state" || path.startsWith("state/"))) return known;
   if (kindOf(LEDGER_PATH) !== "file") return known;
   const lock = lockState();
@@ -117,9 +137,9 @@ function allFindings(known: readonly Finding[]): readonly Finding[] {
   try {
     const ledger = Ledger.open(LEDGER_PATH, { now: Date.now, mode: "writer" });
     try {
-      const trust = new TrustStore();
+      const trust = new TrustStore(granted);
       trust.reload(ledger);
-      return rootFindings(trust.policy);
+      return rootFindings(trust.policy, granted);
     } finally {
       ledger.close();
     }
@@ -156,22 +176,23 @@ export async function serve(
     return EXIT.usage;
   }
   const audit = selfAudit();
-  if (kindOf("state") === null && kindOf("spool") === null && kindOf("work") === null) {
+  if (!isRoot()) {
     tell(audit, log);
     log("ERROR", "no-root", {
       cwd: Deno.cwd(),
-      message: "run it in the root that chb init made",
-      mend: "./bin/chb init > init.sh && sh init.sh",
+      message: "this is no bridge: run it in the root that the init script made",
+      mend: "cd ROOT && ./bin/chb serve",
     });
     return EXIT.config;
   }
-  const findings = rootFindings(null);
+  const granted = new Set(programs.map((p) => p.startsWith("./base/") ? p.slice(2) : p));
+  const findings = rootFindings(null, granted);
   const refused = [...audit, ...findings].some((f) => f.level === "error");
   // Before anything is read that an agent wrote, the ledger's rows and texts included. Who has
   // permissions without bounds cannot drop them, and is told so.
   const dropped = dropPrograms(programs, refused ? () => {} : log);
   if (refused) {
-    tell([...audit, ...allFindings(findings)], log);
+    tell([...audit, ...allFindings(findings, granted)], log);
     return EXIT.config;
   }
   if (!dropped) return EXIT.config;
@@ -192,7 +213,7 @@ export async function serve(
     return EXIT.config;
   }
   try {
-    return await serveLocked(parsed, log);
+    return await serveLocked(parsed, granted, log);
   } catch (error) {
     // What is stored cannot be used: a person must look before anything is served.
     const refused = error instanceof LedgerError || error instanceof FatalError;
@@ -217,12 +238,13 @@ function otherPid(): number | null {
 
 async function serveLocked(
   opts: Options,
+  granted: ReadonlySet<string>,
   log: Log,
 ): Promise<number> {
   ensureState();
   const opened = openLedger(Date.now, log);
   try {
-    return await serveLedger(opened, opts, log);
+    return await serveLedger(opened, opts, granted, log);
   } finally {
     try {
       opened.ledger.close();
@@ -235,14 +257,15 @@ async function serveLocked(
 async function serveLedger(
   opened: ReturnType<typeof openLedger>,
   opts: Options,
+  granted: ReadonlySet<string>,
   log: Log,
 ): Promise<number> {
   const { ledger } = opened;
-  const trust = new TrustStore();
+  const trust = new TrustStore(granted);
   trust.reload(ledger);
   const { policy } = trust;
   const agents = policy === null ? agentsOnDisk() : [...policy.agents.keys()].sort();
-  const findings = rootFindings(policy);
+  const findings = rootFindings(policy, granted);
   if (findings.some((f) => f.level === "error")) {
     tell(findings, log);
     return EXIT.config;
@@ -250,7 +273,7 @@ async function serveLedger(
   const own = policy === null ? [] : policyPrograms(policy);
   // Only what was looked at is added to: nothing is made through a link that has an agent's name.
   for (const agent of agents) ensureAgent(agent, policy?.agents.get(agent) ?? null);
-  const made = rootFindings(policy);
+  const made = rootFindings(policy, granted);
   if (made.some((f) => f.level === "error")) {
     tell(made, log);
     return EXIT.config;

@@ -5,6 +5,8 @@
  * 1. `bridge.jsonc` is never read here: editing it changes nothing until a human trusts it (X3).
  * 2. The policy's bytes must have the digest that the ledger names, or there is no policy.
  * 3. A program or file that is not the trusted one is named, and nothing that uses it starts (X8).
+ * 4. What may be run is settled when the process starts, so a program that was trusted later waits
+ *    for the next start.
  *
  * @module
  */
@@ -13,6 +15,7 @@ import type { Ledger } from "../ledger/ledger.ts";
 import type { CheckedArgs, FileIdentity, Policy, VerbPolicy } from "../policy/policy.ts";
 import { checkPathArgs } from "../policy/check_args.ts";
 import { parsePolicy } from "../policy/parse_policy.ts";
+import { policyPrograms } from "../policy/programs.ts";
 import type { RequiredFile } from "../run/order.ts";
 import { fileIdentity } from "../spool/layout.ts";
 import { look } from "../spool/look.ts";
@@ -64,6 +67,22 @@ export class TrustStore {
   #requires = new Map<string, string>();
   /** Hashes of required files by identity, so that an unchanged file is hashed once. */
   readonly #hashes = new Map<string, { identity: FileIdentity; sha256: string }>();
+  readonly #granted: ReadonlySet<string>;
+
+  /** @param granted programs that the shims of this process may run, as policies name them */
+  constructor(granted: ReadonlySet<string>) {
+    this.#granted = granted;
+  }
+
+  /** True when the shims of this process may run the program. */
+  granted(program: string): boolean {
+    return this.#granted.has(program);
+  }
+
+  /** Programs of a policy that wait for the next start. */
+  waiting(policy: Policy): string[] {
+    return policyPrograms(policy).filter((program) => !this.granted(program));
+  }
 
   /** The trusted policy in force, or null when none was ever trusted. */
   get policy(): Policy | null {
@@ -108,6 +127,7 @@ export class TrustStore {
   baseChanged(verb: VerbPolicy): string | null {
     const trusted = this.#programs.get(verb.program);
     if (trusted === undefined) return `${verb.program} (never trusted)`;
+    if (!this.granted(verb.program)) return `${verb.program} (not known to the running daemon)`;
     try {
       if (!sameFile(trusted, fileIdentity(verb.program))) return verb.program;
     } catch (error) {

@@ -62,6 +62,8 @@ export interface GateDeps {
   starts(agent: string, cls: Class, since_ms: number): { count: number; oldest_ms: number | null };
   /** Claimed and waiting requests of this agent, this pass included. */
   waiting(agent: string): number;
+  /** True when the program may be run, which a process settles at its start. */
+  granted(program: string): boolean;
   /** What of the verb's trusted base differs from what was trusted, or null. */
   baseChanged(verb: VerbPolicy): string | null;
   /** What of the arguments that name host files is wrong, or null. */

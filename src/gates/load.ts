@@ -46,7 +46,16 @@ export function rate(c: Candidate, deps: GateDeps): Verdict {
 /** Stage `base`: programs and required files must be those that a human trusted. */
 export function base(c: Candidate, deps: GateDeps): Verdict {
   if (c.builtin !== undefined) return PASS;
-  const changed = deps.baseChanged(filled(c.verb, "verb"));
+  const verb = filled(c.verb, "verb");
+  if (!deps.granted(verb.program)) {
+    return refuse(
+      "base",
+      "base-changed",
+      `The daemon runs since before ${verb.program} was trusted, and may not run it`,
+      "A human ends ./bin/chb serve on the host and starts it again",
+    );
+  }
+  const changed = deps.baseChanged(verb);
   if (changed === null) return PASS;
   return refuse(
     "base",

@@ -31,7 +31,7 @@ export function readPolicyText(name: string | undefined, io: Io): Uint8Array {
     if (errorCode(error) === "ENOENT") {
       throw new ExitError(
         EXIT.config,
-        "no bridge.jsonc here: run it in the bridge's root, or make one with chb init",
+        "no bridge.jsonc here: run it in the root that the init script made",
       );
     }
     throw error;
@@ -58,9 +58,10 @@ export function printPolicyErrors(
 
 /** Writes findings about programs and places, each with what mends it. */
 export function printFindings(findings: readonly Finding[], io: Io): void {
-  for (const f of findings) {
+  for (const [i, f] of findings.entries()) {
     io.err(`${f.level}: ${printable(f.path)}: ${f.message} [${f.check}]\n`);
-    if (f.mend !== "") io.err(`    ${f.mend}\n`);
+    // One command that mends several in a row is said once, after them.
+    if (f.mend !== "" && f.mend !== findings[i + 1]?.mend) io.err(`    ${f.mend}\n`);
   }
 }
 
@@ -76,6 +77,7 @@ export const check: Command = {
   flags: [],
   options: [],
   json: true,
+  words: 1,
   run(args, io) {
     const parsed = parsePolicy(readPolicyText(args.positional[0], io));
     if (!parsed.ok) {

@@ -30,6 +30,8 @@ export interface Command {
   readonly options: readonly string[];
   /** True when `--json` changes the output. */
   readonly json: boolean;
+  /** How many words it takes besides options; none when absent. */
+  readonly words?: number;
   /** @returns the exit code */
   run(args: Parsed, io: Io): number | Promise<number>;
 }

@@ -6,8 +6,10 @@
  *
  * @module
  */
-import { UsageError } from "../errors.ts";
+import { EXIT } from "../codes.ts";
+import { ExitError, UsageError } from "../errors.ts";
 import { isId } from "../names.ts";
+import { look } from "../spool/look.ts";
 import type { Command } from "./command.ts";
 
 const ROLES = [
@@ -88,6 +90,15 @@ export const mounts: Command = {
     const known = ENGINES.find((e) => e === engine);
     if (known === undefined) throw new UsageError(`--engine takes one of ${ENGINES.join(", ")}`);
     const root = Deno.cwd();
+    // An engine makes what is missing, as root, and the bridge would not start with it.
+    if (ROLES.some(({ role }) => look(`spool/${agent}/${role}`)?.kind !== "directory")) {
+      throw new ExitError(
+        EXIT.config,
+        look("spool")?.kind === "directory"
+          ? `no spool/${agent} yet: name the agent in bridge.jsonc, trust it, and serve it once`
+          : "no bridge here: run it in the root that the init script made",
+      );
+    }
     if (args.json) {
       const mountsOut = ROLES.map(({ role, ro }) => ({
         source: `${root}/spool/${agent}/${role}`,

@@ -7,6 +7,7 @@
 import { parseArgs } from "@std/cli/parse-args";
 import { EXIT } from "../codes.ts";
 import { errorCode, ExitError, UsageError } from "../errors.ts";
+import { printable } from "../names.ts";
 import { check } from "./check.ts";
 import type { Command, Io, Parsed } from "./command.ts";
 import { table } from "./command.ts";
@@ -133,7 +134,14 @@ export async function runHuman(argv: readonly string[], io: Io): Promise<number>
     return EXIT.ok;
   }
   try {
-    return await command.run(parseCommandLine(command, rest), io);
+    const parsed = parseCommandLine(command, rest);
+    const surplus = parsed.positional[command.words ?? 0];
+    if (surplus !== undefined) {
+      throw new UsageError(
+        `Unexpected argument ${printable(surplus, 100)}: see chb ${name} --help`,
+      );
+    }
+    return await command.run(parsed, io);
   } catch (error) {
     if (error instanceof UsageError) {
       io.err(`chb ${name}: ${error.message}\n`);

@@ -16,6 +16,7 @@ export const schema: Command = {
   flags: [],
   options: [],
   json: false,
+  words: 1,
   run(args, io) {
     const all: Readonly<Record<string, object>> = schemas();
     const [name] = args.positional;

@@ -10,7 +10,9 @@ import { printable } from "../names.ts";
 import { isoTime } from "../result.ts";
 import { Ledger } from "../ledger/ledger.ts";
 import { lockState } from "../spool/layout.ts";
+import { look } from "../spool/look.ts";
 import { LEDGER_PATH } from "../daemon/open_ledger.ts";
+import { sha256 } from "../daemon/trust_store.ts";
 import { type Command, table } from "./command.ts";
 
 /** What `state/daemon.json` says; information, the lock decides. */
@@ -19,6 +21,28 @@ interface DaemonFacts {
   readonly version: string;
   readonly started_at: string;
   readonly agents: readonly string[];
+  /** Programs of the policy that it may run only after its next start. */
+  readonly waiting?: readonly string[];
+}
+
+/** True when what a human edits is not what is in force. */
+function isEdited(trusted: string | null): boolean {
+  try {
+    return trusted !== null && sha256(Deno.readFileSync("bridge.jsonc")) !== trusted;
+  } catch {
+    return false;
+  }
+}
+
+/** Kill switches that are up. */
+function switches(agents: readonly string[]): string[] {
+  return ["KILL", ...agents.map((agent) => `KILL.${agent}`)].filter((name) => {
+    try {
+      return look(`state/${name}`) !== null;
+    } catch {
+      return true;
+    }
+  });
 }
 
 function readDaemonFacts(): DaemonFacts | null {
@@ -39,6 +63,12 @@ export const status: Command = {
   options: [],
   json: true,
   run(args, io) {
+    if (look("state")?.kind !== "directory") {
+      throw new ExitError(
+        EXIT.config,
+        "no bridge here: run it in the root that the init script made",
+      );
+    }
     const lock = lockState();
     lock?.release();
     const serving = lock === null;
@@ -61,12 +91,17 @@ export const status: Command = {
       const recent = agents.flatMap((a) => ledger.recent(a, 10));
       recent.sort((a, b) => b.rid - a.rid);
       const head = ledger.head();
+      const edited = isEdited(trust?.policy ?? null);
+      const kill = switches(agents);
+      const waiting = serving ? facts?.waiting ?? [] : [];
       if (args.json) {
         io.out(
           JSON.stringify({
             serving,
             daemon: facts,
             policy: trust?.policy ?? null,
+            edited,
+            kill,
             running: unfinished.filter((r) => r.state === "running").length,
             pending: unfinished.filter((r) => r.state === "pending").length,
             audit: head,
@@ -89,10 +124,19 @@ export const status: Command = {
       );
       io.out(
         trust === null
-          ? "policy: UNTRUSTED, a human runs: chb trust\n"
+          ? "policy: UNTRUSTED, put one in force: ./bin/chb trust\n"
           : `policy: ${trust.policy.slice(0, 12)}, trusted ${isoTime(trust.at_ms)}` +
             `${trust.by === "" ? "" : ` by ${printable(trust.by)}`}\n`,
       );
+      if (edited) io.out("bridge.jsonc differs from it: ./bin/chb trust puts it in force\n");
+      if (waiting.length > 0) {
+        io.out("the daemon may run these only after its next start:\n");
+        for (const program of waiting) io.out(`  ${printable(program)}\n`);
+      }
+      for (const name of kill) {
+        io.out(`${name} is up, nothing ${name === "KILL" ? "" : "of this agent "}starts:\n`);
+        io.out(`  rm state/${name}\n`);
+      }
       const running = unfinished.filter((r) => r.state === "running").length;
       io.out(`running ${running}, pending ${unfinished.length - running}\n`);
       if (head !== null) io.out(`audit: ${head.seq} ${head.hash.slice(0, 12)}\n`);

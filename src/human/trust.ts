@@ -98,7 +98,8 @@ export const trust: Command = {
   usage: "[--yes] [--by NAME]",
   details: [
     "Shows what the policy allows, then asks; --yes answers. A running daemon takes it over",
-    "within a second. Until the first time, every verb is refused.",
+    "within a second; only programs that are new to it wait for its next start. Until the",
+    "first time, every verb is refused.",
     "--by NAME   who says so, for the audit log",
   ],
   example: "./bin/chb trust",
@@ -141,7 +142,7 @@ export const trust: Command = {
     } catch (error) {
       if (errorCode(error) !== "ENOENT") throw error;
     }
-    await control({
+    const { waiting = [] } = await control({
       chb: 1,
       command: "trust",
       by: printable(args.options["by"] ?? "", 100),
@@ -150,8 +151,17 @@ export const trust: Command = {
       requires,
       bin_sha256: bin,
     });
-    if (args.json) io.out(JSON.stringify({ ok: true, policy: policy.digest, warnings }) + "\n");
-    else io.out(`Trusted ${policy.digest.slice(0, 12)}\n`);
+    if (args.json) {
+      io.out(JSON.stringify({ ok: true, policy: policy.digest, warnings, waiting }) + "\n");
+      return EXIT.ok;
+    }
+    io.out(`Trusted ${policy.digest.slice(0, 12)}\n`);
+    if (waiting.length > 0) {
+      io.out(
+        `The running daemon may not run ${waiting.map((p) => printable(p)).join(", ")} yet: ` +
+          "end ./bin/chb serve and start it again\n",
+      );
+    }
     return EXIT.ok;
   },
 };
