@@ -946,3 +946,47 @@ Deno.test({
     assert(!/^ERROR /m.test(bridge.log), bridge.log);
   },
 });
+
+Deno.test({
+  name:
+    `P13 Q5 Q7 two thousand entries that nobody can move are told of within bounds and cost nothing${
+      OTHER_USERS ? "" : " # SKIP needs root"
+    }`,
+  ignore: !OTHER_USERS,
+  fn: async () => {
+    using outside = new Outside();
+    Deno.chmodSync(outside.dir, 0o777);
+    await using bridge = await TestBridge.start(attacked(outside, {
+      uid: DAEMON,
+      serve: ["--poll-ms", "100"],
+    }));
+    // Directories of another user with something in them: neither moved nor removed.
+    for (let i = 0; i < 2000; i++) mkdirSync(bridge.queue(`d${i}.json/x`), { recursive: true });
+    const count = () => (bridge.status()?.["stuck"] as { count: number } | undefined)?.count ?? 0;
+    await until("the count", () => count() === 2000, 60_000);
+    const told = () => bridge.audit().filter((r) => r["event"] === "stuck").length;
+    const first = told();
+    assert(first > 0 && first <= 200, `${first} records`);
+
+    const cpu = () => {
+      const fields = Deno.readTextFileSync(`/proc/${bridge.pid}/stat`).split(") ")[1]?.split(" ");
+      return (Number(fields?.[11]) + Number(fields?.[12])) * 10;
+    };
+    await sleep(3000);
+    const before = cpu();
+    await sleep(3000);
+    assert(cpu() - before < 450, `${cpu() - before} ms of a processor in 3 s`);
+    assertEquals((await bridge.ask("among", { verb: "count" })).code, 0);
+
+    // A scan that fails has met none of them; they have not gone for that.
+    for (let i = 0; i < 2; i++) {
+      Deno.chmodSync(bridge.path("spool/main/queue"), 0);
+      await until("the alarm", () => String(bridge.status()?.["why"]).includes("cannot be read"));
+      assertEquals(count(), 2000);
+      Deno.chmodSync(bridge.path("spool/main/queue"), 0o700);
+      await until("service", () => bridge.status()?.["state"] === "serving");
+    }
+    assertEquals((await bridge.ask("again", { verb: "count" })).code, 0);
+    assertEquals([count(), told()], [2000, first]);
+  },
+});

@@ -27,6 +27,7 @@ import { agentPaths, ensureAgent } from "../spool/layout.ts";
 import { look } from "../spool/look.ts";
 import { comparePins, holdPins, type Pins, readPins, ROLES } from "../spool/pins.ts";
 import { publish } from "../spool/publish.ts";
+import { Rounds } from "../spool/rounds.ts";
 import { Scanner } from "../spool/scan.ts";
 import { Settler } from "../spool/settle.ts";
 import { StuckList } from "../spool/stuck.ts";
@@ -79,6 +80,7 @@ interface Served {
   readonly agent: string;
   readonly scanner: Scanner;
   readonly settler: Settler;
+  readonly rounds: Rounds;
   readonly pins: Pins;
   /** Entries that one turn handles. */
   batch: number;
@@ -90,6 +92,8 @@ interface Served {
   scanning: boolean;
   /** A step of it has not come back yet. */
   stepping: boolean;
+  /** The round under way has met more than is remembered. */
+  leftOut: boolean;
   /** A scan went over the whole directory since the start. */
   scanned: boolean;
   /** Why the last step of a scan could not read the queue, or null. */
@@ -253,12 +257,14 @@ export class Bridge {
       agent,
       scanner: new Scanner(agentPaths(agent).queue),
       settler: new Settler(),
+      rounds: new Rounds(),
       pins,
       batch: BATCH,
       broken: null,
       recreated: this.#pinsChanged(agent, pins),
       scanning: true,
       stepping: false,
+      leftOut: false,
       scanned: false,
       scanFault: null,
       shed: null,
@@ -321,6 +327,7 @@ export class Bridge {
         const served = this.#served.get(agent);
         if (served === undefined) return;
         if (reason === "lost" || reason === "replaced") served.settler.lost();
+        if (reason === "poll" && this.#nothingNew(served)) return;
         served.scanning = true;
         this.#wake();
       },
@@ -377,7 +384,9 @@ export class Bridge {
     if (served.broken !== null) return;
     const changed = comparePins(served.pins, agent);
     if (changed !== null) return this.#breach(served, changed);
-    if (served.scanning && !served.stepping) void this.#scan(served);
+    if (
+      served.scanning && !served.stepping && served.rounds.mayStep(this.#core.stuck.count(agent))
+    ) void this.#scan(served);
     if (this.#intake.fault !== null) return;
     const entries: Arrival[] = [];
     for (const name of settler.take(Math.min(served.batch, this.#room(agent)))) {
@@ -421,26 +430,37 @@ export class Bridge {
     }
   }
 
+  /** True when many entries are stuck and a scan would meet only them. */
+  #nothingNew({ agent, rounds, scanning }: Served): boolean {
+    const { stuck } = this.#core;
+    return !scanning && rounds.isKnown(stuck.count(agent), () => look(agentPaths(agent).queue));
+  }
+
   /** One step of the scan, beside the turns: it takes names in and wakes the loop. */
   async #scan(served: Served): Promise<void> {
-    const { agent, scanner, settler } = served;
+    const { agent, rounds, scanner, settler } = served;
     const { stuck } = this.#core;
     served.stepping = true;
     try {
+      rounds.step(() => look(agentPaths(agent).queue));
       const { names, wrapped, error } = await scanner.next(SCAN);
-      let full = false;
       for (const name of names) {
         if (!stuck.mayTry(agent, name)) continue;
         const noted = settler.found(name);
         if (noted === "unaddressable") this.#stuck(agent, name, "EILSEQ");
-        else if (noted === "full") full = true;
+        else if (noted === "full") served.leftOut = true;
       }
       if (wrapped) {
-        settler.scanned();
-        stuck.scanned(agent);
+        // A round that failed has met nothing, and what it did not meet has not gone for that.
+        if (error === null) {
+          settler.scanned();
+          stuck.scanned(agent);
+        }
+        rounds.end(error === null && !served.leftOut);
         served.scanned ||= error === null;
         // What did not fit is met again by the next round, once there is room.
-        served.scanning = full;
+        served.scanning = served.leftOut;
+        served.leftOut = false;
       }
       if (error !== served.scanFault) served.stale = true;
       served.scanFault = error;
