@@ -28,6 +28,9 @@ date. Example:  deno task chb --root ~/.local/share/chb/app status`;
 /** Exit codes, those of chb itself. */
 const EXIT = { usage: 64, refused: 77, config: 78 };
 
+/** Commands that say nothing useful outside a bridge. */
+const NEEDS_BRIDGE = new Set(["check", "trust", "status", "mounts", "serve", "once"]);
+
 /** A cache that nothing can be written to: local modules are then compiled at every start. */
 const NO_CACHE = "/dev/null/deno";
 
@@ -47,9 +50,13 @@ interface CommandLine {
 
 function parseCommandLine(args: readonly string[]): CommandLine {
   const [first = "", ...rest] = args;
-  if (first.startsWith("--root=")) return { root: first.slice("--root=".length), command: rest };
+  if (first.startsWith("--root=") && rest.length > 0) {
+    return { root: first.slice("--root=".length), command: rest };
+  }
   const [root, ...command] = rest;
-  if (first !== "--root" || root === undefined || root === "") throw new Stop(EXIT.usage, USAGE);
+  if (first !== "--root" || root === undefined || root === "" || command.length === 0) {
+    throw new Stop(EXIT.usage, USAGE);
+  }
   return { root, command };
 }
 
@@ -62,8 +69,16 @@ function openRoot(root: string, command: readonly string[]): string {
     return Deno.realPathSync(path);
   } catch (error) {
     if (!(error instanceof Deno.errors.NotFound)) throw error;
-    throw new Stop(EXIT.config, `There is no ${path}. To make it: mkdir -m 700 '${path}'`);
+    throw new Stop(
+      EXIT.config,
+      `There is no ${path}. The command init makes it and prints what to run in it`,
+    );
   }
+}
+
+/** True when the init script has been run in `root`, or a human has put a policy there. */
+function isBridge(root: string): boolean {
+  return exists(join(root, "bridge.jsonc")) || exists(join(root, "state"));
 }
 
 /** Texts of the policies whose programs must be runnable: as edited, and as ever trusted. */
@@ -217,6 +232,10 @@ export async function runWrapper(root: string, command: readonly string[]): Prom
 async function main(): Promise<number> {
   const { root: given, command } = parseCommandLine(Deno.args);
   const root = openRoot(given, command);
+  // Nothing is left in a directory that was named by mistake.
+  if (NEEDS_BRIDGE.has(command[0] ?? "") && !isBridge(root)) {
+    throw new Stop(EXIT.config, `${root} is no bridge: run init first, then the script it prints`);
+  }
   if (command[0] === "serve" || command[0] === "once") {
     const findings = rootFindings(lookUpwards(root), Deno.uid() ?? -1);
     if (findings.length > 0) throw new Stop(EXIT.config, findings.join("\n"));

@@ -288,7 +288,11 @@ it takes effect until a human says so:`,
       `./bin/chb check    # is it valid? Every error at once, each with line, path and what to write
 ./bin/chb trust    # put it in force`,
     ),
-    `Everything that is not in the policy is refused. A key that you misspell is an error, never a
+    `From source, a program that no policy named before has to be granted first: \`chb check\` prints
+the command. And a running daemon may run it only after its next start: end \`./bin/chb serve\` and
+start it again. Other changes are in force within a second.
+
+Everything that is not in the policy is refused. A key that you misspell is an error, never a
 setting that silently does not count. Leaving something out always means the narrower thing.`,
 
     "## A first policy",
@@ -404,6 +408,18 @@ for the program inside the container.`,
     `Compose reads more files than you name: an override, an \`.env\`, the project directory. Say all
 of it, as the full example does: \`-f\` with a file in \`base/\`, \`--project-directory base/\`,
 \`--env-file /dev/null\`, and \`COMPOSE_DISABLE_ENV_FILE\`.`,
+
+    "## What this version does not carry out",
+    `The format is larger than this version. \`chb check\` warns of what you set, but for the last line:
+
+| Key | In this version |
+| --- | --- |
+| \`approval\` other than \`never\`, \`cost\`, \`{max_spend}\` | the verb is refused, each time |
+| \`on_crash\`: \`lookup\` | as \`uncertain\`: nobody is asked |
+| \`notify\` | nobody is told |
+| \`retention\`, \`limits.results_files\`, \`limits.results_bytes\` | nothing is removed or forgotten |
+| \`redact\` | refused: no output is masked |
+| \`needs\`, \`shim\` | of no effect: nothing confines commands, and no stand-ins are made |`,
 
     "## Built-in verbs",
     `Every agent has them, and no policy defines one: ${BUILTIN_VERBS.map(code).join(", ")}. Some of
