@@ -102,6 +102,27 @@ Deno.test("N1 a burst that overflows the watcher is found to its last entry befo
   assertEquals(one.runs(), ["zz-valid"]);
 });
 
+Deno.test("N1 a request whose event the system dropped is found before any poll", async () => {
+  await using one = await counted(NEVER);
+  const { bridge } = one;
+  await bridge.serve();
+  await watching(bridge);
+  assertEquals((await bridge.ask("before", { verb: "mark" })).outcome, "succeeded");
+  // While the daemon stands still more happens than the system remembers for it.
+  const most = Number(Deno.readTextFileSync("/proc/sys/fs/inotify/max_queued_events"));
+  Deno.kill(bridge.pid, "SIGSTOP");
+  try {
+    for (let i = 0; i * 2 < most; i++) Deno.writeTextFileSync(bridge.queue(`.t-${i}`), "{}");
+    bridge.submit("lost", { verb: "mark" });
+  } finally {
+    Deno.kill(bridge.pid, "SIGCONT");
+  }
+  const begin = performance.now();
+  assertEquals((await bridge.final("lost", 30_000)).outcome, "succeeded");
+  assert(performance.now() - begin < 30_000, "a poll may have helped");
+  assertEquals(one.runs(), ["before", "lost"]);
+});
+
 Deno.test("P7 a pipe that stays and stops the watcher leaves polling, which answers", async () => {
   await using one = await counted(NEVER);
   const { bridge } = one;
