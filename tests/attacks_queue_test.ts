@@ -443,6 +443,25 @@ Deno.test("Q7 what cannot be removed is told once and tried no more, and costs n
   assert(!/^ERROR /m.test(bridge.log), bridge.log);
 });
 
+Deno.test("Q5 a backlog left in the queue that is longer than what is remembered costs nothing", async () => {
+  await using bridge = await TestBridge.make({
+    verbs: { hold: verb(["/usr/bin/sleep", "60"], { timeout_s: 60 }) },
+    limits: { concurrency: 1, waiting: 1, backlog: "queue" },
+  });
+  await many(bridge.path("spool/main/queue"), 17_000, "b$i.json", '{"verb":"hold"}');
+  await bridge.serve();
+  await until("the backlog", () => bridge.queued().length === 16_998, 30_000);
+  const cpu = () => {
+    const fields = Deno.readTextFileSync(`/proc/${bridge.pid}/stat`).split(") ")[1]?.split(" ");
+    return (Number(fields?.[11]) + Number(fields?.[12])) * 10;
+  };
+  await sleep(1000);
+  const before = cpu();
+  await sleep(3000);
+  assert(cpu() - before < 600, `${cpu() - before} ms of a processor in 3 s`);
+  assertEquals(bridge.queued().length, 16_998);
+});
+
 Deno.test("Q12 results are readable for the agent whatever the umask of who started the daemon", async () => {
   using outside = new Outside();
   await using bridge = await TestBridge.make(attacked(outside, {

@@ -384,9 +384,7 @@ export class Bridge {
     if (served.broken !== null) return;
     const changed = comparePins(served.pins, agent);
     if (changed !== null) return this.#breach(served, changed);
-    if (
-      served.scanning && !served.stepping && served.rounds.mayStep(this.#core.stuck.count(agent))
-    ) void this.#scan(served);
+    if (this.#mayScan(served)) void this.#scan(served);
     if (this.#intake.fault !== null) return;
     const entries: Arrival[] = [];
     for (const name of settler.take(Math.min(served.batch, this.#room(agent)))) {
@@ -428,6 +426,12 @@ export class Bridge {
       this.#stuck(agent, name, errorCode(error) ?? "unknown");
       return null;
     }
+  }
+
+  /** True when the next step of a scan is wanted. Where no entry can be taken, none is looked for. */
+  #mayScan({ agent, rounds, scanning, stepping }: Served): boolean {
+    return scanning && !stepping && this.#room(agent) > 0 &&
+      rounds.mayStep(this.#core.stuck.count(agent));
   }
 
   /** True when many entries are stuck and a scan would meet only them. */
