@@ -330,7 +330,7 @@ Deno.test("checkArgs() names what is unknown or missing, and what was meant", ()
   assertEquals(checkArgs(verb, { service: "wbe" }), {
     ok: false,
     path: "args.service",
-    message: 'No value "wbe" here',
+    message: 'Argument "service": No value "wbe" here',
     hint: 'Did you mean "web"? Values: web, db',
   });
   const none = checkArgs(verbOf(["/usr/bin/tool"]), { x: 1 });

@@ -201,7 +201,12 @@ export function checkArgs(
     }
     const outcome = checkValue(spec, args[name]);
     if (!outcome.ok) {
-      return { ok: false, path: below("args", name), message: outcome.message, hint: outcome.hint };
+      return {
+        ok: false,
+        path: below("args", name),
+        message: `Argument "${name}": ${outcome.message}`,
+        hint: outcome.hint,
+      };
     }
     checked.push([name, outcome.value]);
   }
@@ -249,9 +254,11 @@ export function checkPathArgs(
       return {
         ok: false,
         path: below("args", name),
-        message: found === null
-          ? "There is no such file or directory on the host"
-          : "A part of the path is no real directory or file",
+        message: `Argument "${name}": ${
+          found === null
+            ? "there is no such file or directory on the host"
+            : "a part of the path is no real directory or file"
+        }`,
         hint: `Give the path of something that exists below ${printable(spec.root, SHOWN)}`,
       };
     }
