@@ -71,6 +71,10 @@ const SLOW_REPLACEMENT_MS = 3_600_000;
 /** After how long watching is tried again where it failed or nothing was heard. */
 const RETRY_MS = 600_000;
 const RETRY_FAILED_MS = 5000;
+/** How often a probe is waited for longer, where its event may stand behind many others. */
+const CHANCES = 20;
+/** A timer that comes so much too late was held up by this thread, as its messages were. */
+const LATE_MS = 100;
 /** How long the event of an entry that a scan found may still be on its way. */
 const GRACE_MS = 500;
 /** Events in a row that came in time, after which they are trusted again. */
@@ -97,6 +101,10 @@ interface Slot {
 interface Probe {
   readonly name: string;
   readonly until: number;
+  /** Wall clock: something that is heard later comes from a watcher that lives. */
+  readonly since: number;
+  /** How often it may still be waited for longer. */
+  readonly chances: number;
 }
 
 /** What is known of one agent's queue. Times are monotonic milliseconds unless named otherwise. */
@@ -275,7 +283,12 @@ export class SpoolWatch {
     const order: WatchOrder = { id: watched.id, directory: `${Deno.cwd()}/${watched.queue}` };
     watched.slot.worker.postMessage(order);
     // A worker that never answers is no better than a watcher that never tells.
-    watched.probe = { name: "", until: performance.now() + 4 * this.#probeMs };
+    watched.probe = {
+      name: "",
+      until: performance.now() + 4 * this.#probeMs,
+      since: Date.now(),
+      chances: 0,
+    };
     this.#arm(4 * this.#probeMs);
   }
 
@@ -369,7 +382,12 @@ export class SpoolWatch {
       });
       return;
     }
-    watched.probe = { name, until: performance.now() + this.#probeMs };
+    watched.probe = {
+      name,
+      until: performance.now() + this.#probeMs,
+      since: Date.now(),
+      chances: CHANCES,
+    };
     this.#arm(this.#probeMs);
   }
 
@@ -379,6 +397,26 @@ export class SpoolWatch {
     // After a missed event the probe alone does not prove that the agent's writes are told.
     if (watched.debt === 0) this.#setMode(watched, "watch", "events arrive");
     watched.decided();
+  }
+
+  /**
+   * Gives a probe more time, some times over: what was heard since it was made comes from a watcher
+   * that lives and has much to tell, and where this thread was held up nothing could be heard. To
+   * give such a watcher up would lose the events that it was about to tell (N1, Q5).
+   *
+   * @param late this thread was held up
+   */
+  #isBehind(watched: Watched, probe: Probe, late: boolean): boolean {
+    if (probe.chances === 0 || !(late || watched.heardAt >= probe.since)) return false;
+    watched.probe = {
+      name: probe.name,
+      until: performance.now() + this.#probeMs,
+      since: Date.now(),
+      chances: probe.chances - 1,
+    };
+    // Until it is known polling is right.
+    watched.decided();
+    return true;
   }
 
   /** A probe's time is over, or the worker's to begin. */
@@ -466,12 +504,15 @@ export class SpoolWatch {
 
   #tick(): void {
     if (this.#state !== "open") return;
+    const late = performance.now() - this.#timerAt > LATE_MS;
     let next = Infinity;
     for (const watched of this.#watched.values()) {
       const now = performance.now();
       if (now >= watched.nextPulse) this.#pulse(watched, now);
       this.#judgeMissed(watched, now);
-      if (watched.probe !== null && now >= watched.probe.until) this.#deaf(watched);
+      if (watched.probe !== null && now >= watched.probe.until) {
+        if (!this.#isBehind(watched, watched.probe, late)) this.#deaf(watched);
+      }
       if (now >= this.#burstEnd(watched)) {
         watched.burst = null;
         this.#options.onScan(watched.agent, "changed");
