@@ -16,6 +16,11 @@ import {
 
 const ROOT = Deno.uid() === 0;
 
+/** The runtime lists names that are not UTF-8; Deno before 2.8 leaves them out. */
+const LISTS_ANY_BYTES = (([major = 0, minor = 0]) => major > 2 || minor >= 8)(
+  Deno.version.deno.split(".").map(Number),
+);
+
 /** Long enough for several passes of a bridge that polls twice a second. */
 const PASSES_MS = 1500;
 const encoder = new TextEncoder();
@@ -753,14 +758,14 @@ Deno.test("P15 P16 P17 P18 names that mean something elsewhere mean nothing here
         const stuck = () => (bridge.status() as { stuck: Stuck } | null)?.stuck;
         const found = await until("both among the stuck", () => {
           const now = stuck();
-          return now?.count === 2 && now;
+          return now?.count === (LISTS_ANY_BYTES ? 2 : 1) && now;
         });
         await attack.valid();
-        const { seq } = bridge.status() as { seq: number };
-        await until("two more writings", () => (bridge.status() as { seq: number }).seq > seq + 1);
+        await sleep(PASSES_MS);
         await attack.valid();
         assertEquals(outside.runs().length, before + 2);
-        assertEquals(bridge.queued().length, 2);
+        const count = "find . -mindepth 1 | LC_ALL=C tr -dc '\\n' | wc -c";
+        assertEquals((await sh(count, bridge.path("spool/main/queue"))).trim(), "2");
         assertEquals(Deno.readTextFileSync(double), '{"verb":"leak"}');
         assertEquals(bridge.audit().filter((r) => r["event"] === "stuck").length, 1);
         assertEquals(bridge.log.split("\n").filter((line) => line.includes(" stuck ")).length, 1);
