@@ -101,7 +101,7 @@ class Trial {
     await this.#until(`answers to batch ${number}`, () => {
       open = open.filter((c) => !this.#answered(c, results));
       return open.length === 0 && bridge.result(last)?.state === "done";
-    }, () => open.slice(0, 5).map((c) => this.#words(c)).join("\n"));
+    }, () => open.slice(0, 5).map((c) => `${this.#where(c)} ${this.#words(c)}`).join("\n"));
     assertEquals(bridge.result(last)?.outcome, "succeeded", "the valid request behind the batch");
 
     this.#checkQueue(cases, leaving);
@@ -144,9 +144,16 @@ class Trial {
     } catch (error) {
       throw new Error(
         `${error instanceof Error ? error.message : error}\nopen:\n${more()}\n` +
+          `status: ${JSON.stringify(this.#bridge.status()).slice(0, 2000)}\n` +
           `log:\n${this.#bridge.log.slice(-3000)}`,
       );
     }
+  }
+
+  /** How far an entry came, for failures. */
+  #where(c: Case): string {
+    if (there(this.#bridge.queue(c.name))) return "[in the queue]";
+    return `[${c.id === null ? "gone" : this.#bridge.result(c.id)?.state ?? "without an answer"}]`;
   }
 
   #words(c: Case): string {
