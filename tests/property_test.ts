@@ -144,6 +144,7 @@ class Trial {
     } catch (error) {
       throw new Error(
         `${error instanceof Error ? error.message : error}\nopen:\n${more()}\n` +
+          `daemon: ${there(`/proc/${this.#bridge.pid}/status`) ? "there" : "gone"}\n` +
           `status: ${JSON.stringify(this.#bridge.status()).slice(0, 2000)}\n` +
           `log:\n${this.#bridge.log.slice(-3000)}`,
       );
