@@ -523,9 +523,10 @@ Deno.test("P7 P9 P10 P12 P13 P21 entries of every type are drained, answered and
       "P10 a directory that nobody may enter is put aside or stuck, and told once",
       () =>
         attack.run(() => {
-          mkdirSync(bridge.queue("shut.json"));
-          Deno.writeTextFileSync(bridge.queue("shut.json/x"), "");
-          Deno.chmodSync(bridge.queue("shut.json"), 0);
+          mkdirSync(bridge.queue(".shut"));
+          Deno.writeTextFileSync(bridge.queue(".shut/x"), "");
+          Deno.chmodSync(bridge.queue(".shut"), 0);
+          Deno.renameSync(bridge.queue(".shut"), bridge.queue("shut.json"));
         }, async () => {
           if (ROOT) return await attack.refused("shut", NOT_REGULAR);
           // Moving a directory elsewhere rewrites it, which its mode forbids.
@@ -968,7 +969,10 @@ Deno.test({
       serve: ["--poll-ms", "100"],
     }));
     // Directories of another user with something in them: neither moved nor removed.
-    for (let i = 0; i < 2000; i++) mkdirSync(bridge.queue(`d${i}.json/x`), { recursive: true });
+    for (let i = 0; i < 2000; i++) {
+      mkdirSync(bridge.queue(`.d${i}/x`), { recursive: true });
+      Deno.renameSync(bridge.queue(`.d${i}`), bridge.queue(`d${i}.json`));
+    }
     const count = () => (bridge.status()?.["stuck"] as { count: number } | undefined)?.count ?? 0;
     await until("the count", () => count() === 2000, 60_000);
     const told = () => bridge.audit().filter((r) => r["event"] === "stuck").length;
