@@ -36,6 +36,7 @@ import { SpoolWatch } from "../spool/watch.ts";
 import { Answers, type Shed } from "./answers.ts";
 import { catalogue } from "./catalogue.ts";
 import { serveControl } from "./control.ts";
+import type { Live } from "./control_command.ts";
 import type { Core } from "./core.ts";
 import { type Arrival, Intake } from "./intake.ts";
 import type { Log } from "./log.ts";
@@ -43,6 +44,7 @@ import { encodeDocument, Publisher } from "./publisher.ts";
 import { recover } from "./recover.ts";
 import { Runs } from "./runs.ts";
 import { Slots } from "./slots.ts";
+import { storedPins } from "./stored_pins.ts";
 import { STATUS_EVERY_S, statusDocument } from "./status.ts";
 import type { TrustStore } from "./trust_store.ts";
 import { Work } from "./work.ts";
@@ -123,12 +125,6 @@ function defaultLimits(): Limits {
   );
   if (!parsed.ok) throw new FatalError("Cannot make default limits: the empty policy is invalid");
   return parsed.policy.limits;
-}
-
-/** The pins that an earlier start kept, or null. */
-function storedPins(ledger: Ledger, agent: string): Pins | null {
-  const text = ledger.meta(`pins.${agent}`);
-  return text === null ? null : JSON.parse(text);
 }
 
 export class Bridge {
@@ -507,15 +503,24 @@ export class Bridge {
 
   /** Twice a second: control files and the output of what runs. */
   #half(): void {
-    const { ledger, log, trust } = this.#parts;
+    const { ledger, log } = this.#parts;
     this.#core.runs.pump();
-    const applied = serveControl(
+    const live: Live = {
+      core: this.#core,
+      work: this.#work,
+      policyChanged: () => this.#policyChanged(),
+      wake: () => this.#wake(),
+    };
+    const more = serveControl(
       ledger,
-      Date.now,
+      {
+        now: Date.now,
+        live,
+        publish: (row, released) => this.#core.publisher.row(row, released),
+      },
       (event, fields) => log("INFO", event, fields),
-      (policy) => trust.waiting(policy),
     );
-    if (applied > 0) this.#policyChanged();
+    if (more) setTimeout(() => this.#guard(() => this.#half()), 20);
   }
 
   #second(): void {

@@ -7,38 +7,31 @@
  *    crash is answered and not applied twice.
  * 2. `state/` is closed to every sandbox; still, a control file is bounded and checked like any
  *    other input.
+ * 3. A turn takes a bounded number of files, so human commands never hold up the loop for long.
  *
  * @module
  */
 import { errorCode } from "../errors.ts";
 import type { Ledger } from "../ledger/ledger.ts";
-import type { FileIdentity, Policy } from "../policy/policy.ts";
-import { loadPolicy } from "./trust_store.ts";
+import { answeredBefore, type ControlAnswer, type ControlContext } from "./control_command.ts";
+import { CONTROL_COMMANDS } from "./control_commands.ts";
 
 /** Directory of control files. */
 export const CONTROL_DIR = "state/control";
 
 const MAX_CONTROL_BYTES = 1024 * 1024;
+/** Controls that one turn applies. */
+const TURN = 16;
+/** Longest name of a person, characters. */
+const MAX_BY = 100;
 const NAME = /^[0-9]{1,16}-[0-9a-f]{16}\.json$/;
 
-/** A request of a human command. */
+/** A request of a human command; what else it holds is the command's own. */
 export interface ControlRequest {
   readonly chb: 1;
-  readonly command: "trust";
+  readonly command: string;
   readonly by: string;
-  /** SHA-256 of the policy stored in `state/policies/`. */
-  readonly policy: string;
-  readonly programs: readonly FileIdentity[];
-  readonly requires: readonly (readonly [string, string])[];
-  readonly bin_sha256: string;
-}
-
-/** What became of it. */
-export interface ControlAnswer {
-  readonly ok: boolean;
-  readonly message: string;
-  /** Programs of the trusted policy that a running daemon may run only after its next start. */
-  readonly waiting?: readonly string[];
+  readonly [argument: string]: unknown;
 }
 
 /** True for the name of a control request. */
@@ -55,78 +48,47 @@ function parseControl(text: string): ControlRequest | null {
   }
   if (typeof value !== "object" || value === null) return null;
   const v = value as Record<string, unknown>;
-  if (
-    v["chb"] !== 1 || v["command"] !== "trust" || typeof v["by"] !== "string" ||
-    typeof v["policy"] !== "string" || typeof v["bin_sha256"] !== "string" ||
-    !Array.isArray(v["programs"]) || !Array.isArray(v["requires"])
-  ) return null;
-  if (!/^[0-9a-f]{64}$/.test(v["policy"])) return null;
+  if (v["chb"] !== 1 || typeof v["command"] !== "string") return null;
+  if (typeof v["by"] !== "string" || v["by"].length > MAX_BY) return null;
   return value as ControlRequest;
 }
 
-/**
- * Applies one request in one transaction.
- *
- * @param name the control file's name, unique for ever
- */
+/** Applies one request; what it may not do is an answer that is not ok. */
 export function applyControl(
-  ledger: Ledger,
-  name: string,
   request: ControlRequest,
-  now: () => number,
+  context: Omit<ControlContext, "by">,
 ): ControlAnswer {
-  const done = ledger.meta("control.last");
-  if (done === name) return { ok: true, message: "applied" };
-  // Throws when the stored policy is not what its name says: nothing is trusted then.
-  const policy = loadPolicy(request.policy);
-  ledger.transaction((tx) => {
-    tx.setTrust({
-      policy: request.policy,
-      at_ms: now(),
-      by: request.by,
-      programs: request.programs,
-      requires: request.requires,
-      bin_sha256: request.bin_sha256,
-    });
-    tx.append({
-      event: "trusted",
-      by: request.by,
-      policy: request.policy,
-      agents: policy.agents.size,
-      verbs: policy.verbs.size,
-      requires: request.requires,
-      bin_sha256: request.bin_sha256,
-      control: name,
-    });
-    tx.setMeta("control.last", name);
-  });
-  return { ok: true, message: "applied" };
+  const before = answeredBefore(context.ledger, context.name);
+  if (before !== null) return before;
+  const command = CONTROL_COMMANDS.get(request.command);
+  const args = command?.parse(request) ?? null;
+  if (command === undefined || args === null) {
+    return { ok: false, message: "the request cannot be understood" };
+  }
+  return command.apply({ ...context, by: request.by }, args);
 }
 
 /**
- * Takes what lies in `state/control/` and answers it.
+ * Takes what lies in `state/control/`, oldest first, and answers it.
  *
- * @param waiting which programs of a policy this process may not run
- * @returns how many requests were applied
+ * @returns true when there may be more
  */
 export function serveControl(
   ledger: Ledger,
-  now: () => number,
+  context: Omit<ControlContext, "by" | "name" | "ledger">,
   log: (event: string, fields: Record<string, unknown>) => void,
-  waiting: (policy: Policy) => readonly string[],
-): number {
+): boolean {
   const names: string[] = [];
   try {
     for (const entry of Deno.readDirSync(CONTROL_DIR)) {
       if (entry.isFile && isControlName(entry.name)) names.push(entry.name);
-      if (names.length >= 64) break;
+      if (names.length >= 256) break;
     }
   } catch (error) {
-    if (errorCode(error) === "ENOENT") return 0;
+    if (errorCode(error) === "ENOENT") return false;
     throw error;
   }
-  let applied = 0;
-  for (const name of names.sort()) {
+  for (const name of names.sort().slice(0, TURN)) {
     const path = `${CONTROL_DIR}/${name}`;
     let answer: ControlAnswer;
     try {
@@ -134,14 +96,9 @@ export function serveControl(
         answer = { ok: false, message: "the request is too large" };
       } else {
         const request = parseControl(Deno.readTextFileSync(path));
-        if (request === null) answer = { ok: false, message: "the request cannot be understood" };
-        else {
-          answer = {
-            ...applyControl(ledger, name, request, now),
-            waiting: waiting(loadPolicy(request.policy)),
-          };
-          applied++;
-        }
+        answer = request === null
+          ? { ok: false, message: "the request cannot be understood" }
+          : applyControl(request, { ...context, ledger, name });
       }
     } catch (error) {
       answer = { ok: false, message: error instanceof Error ? error.message : "unknown" };
@@ -156,5 +113,5 @@ export function serveControl(
       log("control-answer", { name, error: errorCode(error) });
     }
   }
-  return applied;
+  return names.length > TURN;
 }

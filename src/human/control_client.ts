@@ -7,15 +7,14 @@
 import { EXIT } from "../codes.ts";
 import { errorCode, ExitError } from "../errors.ts";
 import { randomHex } from "../names.ts";
-import {
-  applyControl,
-  CONTROL_DIR,
-  type ControlAnswer,
-  type ControlRequest,
-} from "../daemon/control.ts";
-import { openLedger } from "../daemon/open_ledger.ts";
+import { applyControl, CONTROL_DIR, type ControlRequest } from "../daemon/control.ts";
+import type { ControlAnswer } from "../daemon/control_command.ts";
 import { stderrLog } from "../daemon/log.ts";
+import { openLedger } from "../daemon/open_ledger.ts";
+import { Publisher } from "../daemon/publisher.ts";
+import { storedPins } from "../daemon/stored_pins.ts";
 import { lockState } from "../spool/layout.ts";
+import { holdPins } from "../spool/pins.ts";
 
 /** Milliseconds that a command waits for a running daemon. */
 const WAIT_MS = 15_000;
@@ -30,12 +29,7 @@ export async function control(request: ControlRequest): Promise<ControlAnswer> {
   const lock = lockState();
   if (lock !== null) {
     try {
-      const { ledger } = openLedger(Date.now, stderrLog("WARN"));
-      try {
-        return applyControl(ledger, name, request, Date.now);
-      } finally {
-        ledger.close();
-      }
+      return ok(alone(name, request));
     } finally {
       lock.release();
     }
@@ -51,8 +45,7 @@ export async function control(request: ControlRequest): Promise<ControlAnswer> {
     try {
       const answer: ControlAnswer = JSON.parse(Deno.readTextFileSync(`${path}.answer`));
       Deno.removeSync(`${path}.answer`);
-      if (!answer.ok) throw new ExitError(EXIT.refused, answer.message);
-      return answer;
+      return ok(answer);
     } catch (error) {
       if (errorCode(error) !== "ENOENT") throw error;
     }
@@ -66,4 +59,33 @@ export async function control(request: ControlRequest): Promise<ControlAnswer> {
     }
     await new Promise((resolve) => setTimeout(resolve, 25));
   }
+}
+
+/** Does the work itself; the lock on `state/` is held. */
+function alone(name: string, request: ControlRequest): ControlAnswer {
+  const log = stderrLog("WARN");
+  const { ledger } = openLedger(Date.now, log);
+  try {
+    const publisher = new Publisher(ledger, log, Date.now);
+    return applyControl(request, {
+      ledger,
+      name,
+      now: Date.now,
+      live: null,
+      publish(row, released) {
+        const pins = storedPins(ledger, row.agent);
+        // An agent that was never served has no directories that are known to be its own.
+        if (pins === null) return;
+        holdPins(row.agent, pins);
+        publisher.row(row, released);
+      },
+    });
+  } finally {
+    ledger.close();
+  }
+}
+
+function ok(answer: ControlAnswer): ControlAnswer {
+  if (!answer.ok) throw new ExitError(EXIT.refused, answer.message);
+  return answer;
 }

@@ -142,7 +142,7 @@ export const trust: Command = {
     } catch (error) {
       if (errorCode(error) !== "ENOENT") throw error;
     }
-    const { waiting = [] } = await control({
+    const { data } = await control({
       chb: 1,
       command: "trust",
       by: printable(args.options["by"] ?? "", 100),
@@ -151,6 +151,7 @@ export const trust: Command = {
       requires,
       bin_sha256: bin,
     });
+    const waiting = (data?.["waiting"] ?? []) as readonly string[];
     if (args.json) {
       io.out(JSON.stringify({ ok: true, policy: policy.digest, warnings, waiting }) + "\n");
       return EXIT.ok;

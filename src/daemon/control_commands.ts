@@ -1,0 +1,16 @@
+/**
+ * Every command that a human may give to the ledger's one writer.
+ *
+ * @module
+ */
+import type { ControlCommand } from "./control_command.ts";
+import { controlTrust } from "./control_trust.ts";
+
+const ALL: readonly ControlCommand<unknown>[] = [
+  controlTrust as ControlCommand<unknown>,
+];
+
+/** By name. */
+export const CONTROL_COMMANDS: ReadonlyMap<string, ControlCommand<unknown>> = new Map(
+  ALL.map((command) => [command.name, command]),
+);
