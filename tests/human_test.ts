@@ -26,7 +26,17 @@ async function run(...argv: string[]): Promise<{ code: number; out: string; err:
   return { code, ...io.text };
 }
 
-const NAMES = ["init", "check", "trust", "status", "schema", "mounts", "version"];
+const NAMES = [
+  "init",
+  "check",
+  "trust",
+  "status",
+  "kill",
+  "resume",
+  "schema",
+  "mounts",
+  "version",
+];
 
 Deno.test("chb --help lists every command in 80 columns", async () => {
   const { code, out } = await run("--help");
@@ -263,7 +273,7 @@ Deno.test("chb status tells since when the daemon runs, whatever was trusted sin
   assertEquals((await bridge.chb("trust", "--yes")).code, 0);
   assertEquals(await since(), first);
   Deno.writeTextFileSync(bridge.path("state/KILL"), "");
-  assertStringIncludes((await bridge.chb("status")).out, "rm state/KILL\n");
+  assertStringIncludes((await bridge.chb("status")).out, "./bin/chb resume\n");
 });
 
 Deno.test("commands outside a root say so, and print no commands for a root", async () => {

@@ -39,6 +39,8 @@ import { serveControl } from "./control.ts";
 import type { Live } from "./control_command.ts";
 import type { Core } from "./core.ts";
 import { type Arrival, Intake } from "./intake.ts";
+import { noteSwitch, SwitchWatch } from "./kill_record.ts";
+import { isRaised, raiseSwitch, switchAgent } from "./kill_switch.ts";
 import type { Log } from "./log.ts";
 import { encodeDocument, Publisher } from "./publisher.ts";
 import { recover } from "./recover.ts";
@@ -134,6 +136,7 @@ export class Bridge {
   readonly #work: Work;
   readonly #served = new Map<string, Served>();
   readonly #defaults = defaultLimits();
+  readonly #switches: SwitchWatch;
   #watch: SpoolWatch | null = null;
   #stopping = false;
   #woken = false;
@@ -148,6 +151,7 @@ export class Bridge {
   constructor(parts: BridgeParts) {
     this.#parts = parts;
     const { ledger, trust, log } = parts;
+    this.#switches = new SwitchWatch(ledger, () => performance.now());
     const limits = () => trust.policy?.limits ?? this.#defaults;
     const pool = new ShimPool({
       size: limits().concurrency,
@@ -488,16 +492,20 @@ export class Bridge {
     served.broken = role;
     served.stale = true;
     this.#parts.log("ERROR", "role-replaced", { agent, role });
-    this.#record({ event: "killed", agent, why: "role-directory-replaced", role });
+    const name = `KILL.${agent}`;
     try {
-      Deno.writeTextFileSync(`state/KILL.${agent}`, `${role}/ was replaced\n`, {
-        createNew: true,
-        mode: 0o600,
+      raiseSwitch(name, `${role}/ was replaced`);
+    } catch (error) {
+      this.#parts.log("ERROR", "kill-not-raised", { agent, error: errorCode(error) });
+    }
+    const { ledger } = this.#parts;
+    try {
+      ledger.transaction((tx) => {
+        tx.append({ event: "killed", agent, switch: name, why: "role-directory-replaced", role });
+        noteSwitch(ledger, tx, name, true);
       });
     } catch (error) {
-      if (errorCode(error) !== "EEXIST") {
-        this.#parts.log("ERROR", "kill-not-raised", { agent, error: errorCode(error) });
-      }
+      this.#failed(error);
     }
   }
 
@@ -509,6 +517,7 @@ export class Bridge {
       core: this.#core,
       work: this.#work,
       policyChanged: () => this.#policyChanged(),
+      switchesChanged: () => this.#switchesChanged([]),
       wake: () => this.#wake(),
     };
     const more = serveControl(
@@ -531,12 +540,24 @@ export class Bridge {
     this.#intake.retry();
     core.publisher.retry();
     core.runs.sweep();
+    const { raised, lowered } = this.#switches.look();
+    if (raised.length + lowered.length > 0) this.#switchesChanged(raised);
     this.#work.second();
     this.#tellShed(false);
     if (core.publisher.hasMarks) this.#intake.flush();
     for (const served of this.#served.values()) {
       if (served.stale) this.#statusOf(served, false);
     }
+    this.#wake();
+  }
+
+  /** Kill switches went up or down: what waits is answered, and agents see it. */
+  #switchesChanged(raised: readonly string[]): void {
+    for (const name of raised) {
+      this.#parts.log("WARN", "killed", { switch: name, agent: switchAgent(name) ?? "all" });
+    }
+    this.#work.lapse();
+    for (const served of this.#served.values()) served.stale = true;
     this.#wake();
   }
 
@@ -691,15 +712,7 @@ export class Bridge {
   #kill(agent: string): string | null {
     // Lowering the switch is not enough after a breach: the bridge must be started again.
     if (typeof this.#served.get(agent)?.broken === "string") return `KILL.${agent}`;
-    for (const name of ["KILL", `KILL.${agent}`]) {
-      try {
-        Deno.lstatSync(`state/${name}`);
-        return name;
-      } catch (error) {
-        if (errorCode(error) !== "ENOENT") return name;
-      }
-    }
-    return null;
+    return ["KILL", `KILL.${agent}`].find(isRaised) ?? null;
   }
 
   #owners(agent: string): ReadonlySet<number> | "any" {

@@ -28,6 +28,8 @@ export interface Live {
   readonly work: Work;
   /** The trusted policy is another one now. */
   policyChanged(): void;
+  /** A kill switch went up or down: what waits is answered, and agents see it. */
+  switchesChanged(): void;
   /** The loop has something new to look at. */
   wake(): void;
 }

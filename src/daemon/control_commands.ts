@@ -4,9 +4,12 @@
  * @module
  */
 import type { ControlCommand } from "./control_command.ts";
+import { controlKill, controlResume } from "./control_kill.ts";
 import { controlTrust } from "./control_trust.ts";
 
 const ALL: readonly ControlCommand<unknown>[] = [
+  controlKill as ControlCommand<unknown>,
+  controlResume as ControlCommand<unknown>,
   controlTrust as ControlCommand<unknown>,
 ];
 

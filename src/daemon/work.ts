@@ -25,7 +25,7 @@ import { LedgerError } from "../ledger/ledger_error.ts";
 import type { RecordRef, Row } from "../ledger/types.ts";
 import { checkArgs } from "../policy/check_args.ts";
 import { type CheckedArgs, CLASSES, type Policy, type VerbPolicy } from "../policy/policy.ts";
-import { coded, isoTime, refusalResult, type Result } from "../result.ts";
+import { coded, isoTime, type Result } from "../result.ts";
 import { readExit } from "../run/exit_record.ts";
 import { groupAlive, killGroup } from "../run/kill_group.ts";
 import { type Exit, RUN_FILES } from "../run/order.ts";
@@ -37,11 +37,14 @@ import { transition } from "../transitions.ts";
 import type { Core } from "./core.ts";
 import { pendingResult, runningResult } from "./intake.ts";
 import { type ActiveRun, base, exitReason, finishedResult, type Prepared } from "./runs.ts";
+import { turnDown } from "./turn_down.ts";
 
 /** Milliseconds past deadline and grace after which the daemon ends a run itself. */
 const BACKSTOP_MS = 10_000;
 /** Milliseconds between two looks whether a group that was left over lives. */
 const LEFTOVER_MS = 3000;
+/** Waiting requests that one step answers, at most. */
+const LAPSES = 256;
 
 type RecheckDeps = Pick<GateDeps, "kill" | "baseChanged" | "pathArgs">;
 
@@ -80,6 +83,8 @@ export class Work {
   /** Process groups that outlived their runs, by row: they hold slot and lock. */
   readonly #leftovers = new Map<number, Leftover>();
   #fault: string | null = null;
+  /** More waiting requests have to be answered than one step does. */
+  #lapsing = false;
 
   constructor(core: Core, deps: RecheckDeps, wake: () => void) {
     this.#core = core;
@@ -123,6 +128,7 @@ export class Work {
    * @returns true when another turn would find more to do
    */
   turn(): boolean {
+    if (this.#lapsing) this.lapse();
     const ends: End[] = [];
     for (const run of [...this.#ended]) {
       this.#ended.delete(run);
@@ -135,7 +141,9 @@ export class Work {
       }
     }
     const { slots, pool } = this.#core;
-    if (ends.length === 0 && (pool.idle === 0 || slots.peek() === null)) return false;
+    if (ends.length === 0 && (pool.idle === 0 || slots.peek() === null)) {
+      return this.#lapsing;
+    }
     return this.#commit(ends);
   }
 
@@ -151,7 +159,7 @@ export class Work {
       else this.#backstop(active, now);
     }
     this.#askLeftovers();
-    this.#lapse();
+    this.lapse();
     this.#wake();
   }
 
@@ -515,25 +523,7 @@ export class Work {
     batch: { after: (() => void)[]; undo: (() => void)[] },
   ): void {
     const core = this.#core;
-    const audit = tx.append({
-      event: "refused",
-      agent: row.agent,
-      id: row.id,
-      stage: refusal.stage,
-      reason: refusal.reason,
-      verb: row.verb,
-      released: true,
-    });
-    const result = refusalResult(row.agent, row.id, refusal, { ...base(row), audit });
-    const released = core.ledger.idsOf(row.rid);
-    tx.release(row.rid);
-    tx.updateRow(row.rid, {
-      state: transition(row.state, "turn-down"),
-      outcome: coded(refusal.reason).outcome ?? null,
-      reason: refusal.reason,
-      finished_ms: core.now(),
-      result,
-    });
+    const released = turnDown(core.ledger, tx, row, refusal, core.now());
     core.slots.forget(row.agent, row.rid);
     batch.undo.push(() =>
       core.slots.wait({
@@ -546,8 +536,11 @@ export class Work {
     batch.after.push(() => this.#publish(row.rid, released));
   }
 
-  /** Waiting requests that are too old, or whose agent's kill switch went up. */
-  #lapse(): void {
+  /**
+   * Answers waiting requests that are too old, or whose agent's kill switch went up. A bounded
+   * number; `turn` comes back for the rest.
+   */
+  lapse(): void {
     const core = this.#core;
     const now = core.now();
     const killed = new Map<string, string | null>();
@@ -564,8 +557,9 @@ export class Work {
         const refusal = recheck(row.agent, undefined, { ...this.#deps, kill: () => up });
         if (refusal !== null) refused.push({ row, refusal });
       }
-      if (expired.length + refused.length >= 256) break;
+      if (expired.length + refused.length >= LAPSES) break;
     }
+    this.#lapsing = expired.length + refused.length >= LAPSES;
     if (expired.length + refused.length === 0) return;
     const after: (() => void)[] = [];
     const undo: (() => void)[] = [];
@@ -611,6 +605,7 @@ export class Work {
       });
     } catch (error) {
       for (const step of undo) step();
+      this.#lapsing = false;
       core.log("ERROR", "commit-failed", { error: errorCode(error) });
       if (error instanceof LedgerError && error.fatal) throw error;
       return;

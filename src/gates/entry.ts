@@ -3,8 +3,19 @@
  *
  * @module
  */
+import type { Refusal } from "../errors.ts";
 import { printable } from "../names.ts";
 import { type Candidate, type GateDeps, PASS, refuse, type Verdict } from "./candidate.ts";
+
+/** The answer while a kill switch is up. */
+export function killedRefusal(stage: "kill" | "recheck", up: string): Refusal {
+  return {
+    stage,
+    reason: "killed",
+    message: `The kill switch ${printable(up)} is up; nothing starts`,
+    hint: "A human lowers it on the host; only then send the request again",
+  };
+}
 
 /**
  * Stage `kill`. While a switch is up every entry that could still become a request is answered
@@ -14,12 +25,7 @@ export function kill(c: Candidate, deps: GateDeps): Verdict {
   const up = deps.kill(c.claim.agent);
   if (up === null) return PASS;
   if (c.claim.id === null || object(c, deps).kind === "refuse") return PASS;
-  return refuse(
-    "kill",
-    "killed",
-    `The kill switch ${printable(up)} is up; nothing starts`,
-    "A human lowers it on the host; only then send the request again",
-  );
+  return { kind: "refuse", refusal: killedRefusal("kill", up) };
 }
 
 /** Stage `object`: type, links, owner and size, without opening anything. */

@@ -20,7 +20,7 @@ import type { Refusal } from "../errors.ts";
 import type { Row } from "../ledger/types.ts";
 import type { CheckedArgs, VerbPolicy } from "../policy/policy.ts";
 import type { Candidate, GateDeps, Verdict } from "./candidate.ts";
-import { kill, name, object, read } from "./entry.ts";
+import { kill, killedRefusal, name, object, read } from "./entry.ts";
 import { fresh, replay } from "./known.ts";
 import { approval, base, rate } from "./load.ts";
 import { allow, args, denial, scope, spend } from "./permit.ts";
@@ -102,14 +102,7 @@ export function recheck(
   deps: Pick<GateDeps, "kill" | "baseChanged" | "pathArgs">,
 ): Refusal | null {
   const up = deps.kill(agent);
-  if (up !== null) {
-    return {
-      stage: "recheck",
-      reason: "killed",
-      message: `The kill switch ${up} is up; nothing starts`,
-      hint: "A human lowers it on the host; only then send the request again",
-    };
-  }
+  if (up !== null) return killedRefusal("recheck", up);
   const changed = fit === undefined
     ? "the verb is gone from the policy"
     : deps.baseChanged(fit.verb) ?? deps.pathArgs(fit.verb, fit.args)?.path ?? null;

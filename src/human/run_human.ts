@@ -12,7 +12,9 @@ import { check } from "./check.ts";
 import type { Command, Io, Parsed } from "./command.ts";
 import { table } from "./command.ts";
 import { init } from "./init.ts";
+import { kill } from "./kill.ts";
 import { mounts } from "./mounts.ts";
+import { resume } from "./resume.ts";
 import { schema } from "./schema.ts";
 import { status } from "./status.ts";
 import { trust } from "./trust.ts";
@@ -40,7 +42,17 @@ const PROGRAMS: readonly Pick<Command, "name" | "summary" | "usage" | "details" 
   },
 ];
 
-const COMMANDS: readonly Command[] = [init, check, trust, status, schema, mounts, version];
+const COMMANDS: readonly Command[] = [
+  init,
+  check,
+  trust,
+  status,
+  kill,
+  resume,
+  schema,
+  mounts,
+  version,
+];
 
 /** The list of commands, for `chb --help`. */
 function overview(): string {

@@ -11,6 +11,7 @@ import { isoTime } from "../result.ts";
 import { Ledger } from "../ledger/ledger.ts";
 import { lockState } from "../spool/layout.ts";
 import { look } from "../spool/look.ts";
+import { raisedSwitches, switchAgent, switchText } from "../daemon/kill_switch.ts";
 import { LEDGER_PATH } from "../daemon/open_ledger.ts";
 import { sha256 } from "../daemon/trust_store.ts";
 import { type Command, table } from "./command.ts";
@@ -32,17 +33,6 @@ function isEdited(trusted: string | null): boolean {
   } catch {
     return false;
   }
-}
-
-/** Kill switches that are up. */
-function switches(agents: readonly string[]): string[] {
-  return ["KILL", ...agents.map((agent) => `KILL.${agent}`)].filter((name) => {
-    try {
-      return look(`state/${name}`) !== null;
-    } catch {
-      return true;
-    }
-  });
 }
 
 function readDaemonFacts(): DaemonFacts | null {
@@ -92,7 +82,7 @@ export const status: Command = {
       recent.sort((a, b) => b.rid - a.rid);
       const head = ledger.head();
       const edited = isEdited(trust?.policy ?? null);
-      const kill = switches(agents);
+      const kill = raisedSwitches();
       const waiting = serving ? facts?.waiting ?? [] : [];
       if (args.json) {
         io.out(
@@ -135,7 +125,10 @@ export const status: Command = {
       }
       for (const name of kill) {
         io.out(`${name} is up, nothing ${name === "KILL" ? "" : "of this agent "}starts:\n`);
-        io.out(`  rm state/${name}\n`);
+        const agent = switchAgent(name);
+        const why = switchText(name);
+        if (why !== "") io.out(`  ${why}\n`);
+        io.out(`  ./bin/chb resume${typeof agent === "string" ? ` --agent ${agent}` : ""}\n`);
       }
       const running = unfinished.filter((r) => r.state === "running").length;
       io.out(`running ${running}, pending ${unfinished.length - running}\n`);
