@@ -361,14 +361,15 @@ Deno.test("OutputMirror passes every byte through its filter, in order and to th
     file: "r1.stdout",
     append: (bytes) => void parts.push(bytes.slice()),
     // Holds one byte back and turns every "s" into "*".
-    filter: {
+    filter: () => ({
       push(bytes) {
         const all = concat(held, bytes).map((b) => b === 0x73 ? 0x2a : b);
         held = new Uint8Array(all.slice(-1));
         return all.slice(0, -1);
       },
       end: () => held,
-    },
+      across: () => ({ before: held, after: new Uint8Array(), left_out: 0 }),
+    }),
   });
   const raw = encode("a secret passes");
   for (const byte of raw) m.feed(new Uint8Array([byte]));

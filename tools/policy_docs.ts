@@ -418,7 +418,6 @@ of it, as the full example does: \`-f\` with a file in \`base/\`, \`--project-di
 | \`on_crash\`: \`lookup\` | as \`uncertain\`: nobody is asked |
 | \`notify\` | nobody is told |
 | \`retention\`, \`limits.results_files\`, \`limits.results_bytes\` | nothing is removed or forgotten |
-| \`redact\` | refused: no output is masked |
 | \`needs\`, \`shim\` | of no effect: nothing confines commands, and no stand-ins are made |`,
 
     "## Built-in verbs",

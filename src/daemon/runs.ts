@@ -7,6 +7,7 @@
  * 2. The daemon never starts a program and never sees its pipes; it reads the raw files (X13).
  * 3. An exit record is believed only with the run's own id in it.
  * 4. A run without an exit record that may have started is uncertain, never run again by itself.
+ * 5. What an agent sees of output is masked; raw output stays in the run directory.
  *
  * @module
  */
@@ -20,10 +21,11 @@ import { coded, isoTime, type OutputView, type Result } from "../result.ts";
 import { type Exit, type Order, RUN_FILES, type StreamEnd } from "../run/order.ts";
 import { prepareRun, removeRun } from "../run/order_file.ts";
 import { resolveContext, runDir } from "../run/run_dir.ts";
-import { OutputMirror } from "../run/output_view.ts";
+import { type ByteFilter, OutputMirror } from "../run/output_view.ts";
 import type { Shim, ShimPool } from "../run/pool.ts";
 import { openOutput, type OutputFile } from "../spool/publish.ts";
 import type { Log } from "./log.ts";
+import { Maskings } from "./maskings.ts";
 import type { TrustStore } from "./trust_store.ts";
 
 /** Milliseconds after which a running command's output is mirrored for the first time. */
@@ -77,11 +79,18 @@ class Mirror {
   readonly #mirror: OutputMirror;
   #file: OutputFile | null = null;
 
-  constructor(agent: string, id: string, run: string, stream: "stdout" | "stderr") {
+  constructor(
+    agent: string,
+    id: string,
+    run: string,
+    stream: "stdout" | "stderr",
+    filter: () => ByteFilter,
+  ) {
     const name = `${id}.${stream}`;
     this.#mirror = new OutputMirror({
       path: `${runDir(run)}/${RUN_FILES[stream]}`,
       file: name,
+      filter,
       append: (bytes) => {
         this.#file ??= openOutput(agent, name);
         this.#file.append(bytes);
@@ -114,8 +123,11 @@ export class Runs {
   readonly #trust: TrustStore;
   readonly #log: Log;
   readonly #root = Deno.cwd();
+  /** What is masked in everything that agents read. */
+  readonly maskings: Maskings;
 
   constructor(pool: ShimPool, trust: TrustStore, log: Log) {
+    this.maskings = new Maskings(trust, log);
     this.#pool = pool;
     this.#trust = trust;
     this.#log = log;
@@ -194,7 +206,8 @@ export class Runs {
 
   /** Takes up a run of an earlier daemon, whose shim works on. */
   adopt(row: Row, run: string, limits: { timeout_ms: number; grace_ms: number }): ActiveRun {
-    return this.#track(row.rid, row.agent, row.id, run, row.lock, null, limits);
+    const { policy } = row;
+    return this.#track(row.rid, row.agent, row.id, run, row.lock, null, { ...limits, policy });
   }
 
   #track(
@@ -204,8 +217,10 @@ export class Runs {
     run: string,
     lock: string | null,
     shim: Shim | null,
-    limits: { timeout_ms: number; grace_ms: number },
+    limits: { timeout_ms: number; grace_ms: number; policy: string },
   ): ActiveRun {
+    // Made with the first byte: most commands print little or nothing.
+    const filter = () => this.maskings.of(limits.policy).filter();
     const active: ActiveRun = {
       rid,
       agent,
@@ -214,8 +229,8 @@ export class Runs {
       lock,
       shim,
       mirrors: {
-        stdout: new Mirror(agent, id, run, "stdout"),
-        stderr: new Mirror(agent, id, run, "stderr"),
+        stdout: new Mirror(agent, id, run, "stdout", filter),
+        stderr: new Mirror(agent, id, run, "stderr", filter),
       },
       since: performance.now(),
       timeout_ms: limits.timeout_ms,

@@ -34,14 +34,28 @@ const READ_BYTES = 64 * 1024;
  */
 export interface ByteFilter {
   push(bytes: Uint8Array): Uint8Array;
-  /** What was held back. */
-  end(): Uint8Array;
+  /**
+   * What was held back.
+   *
+   * @param cut the stream may have gone on, unseen
+   */
+  end(cut: boolean): Uint8Array;
+  /**
+   * Instead of `end`: the stream went on unseen, and these are its last bytes.
+   *
+   * @returns what was held back before the gap, what may be shown of the last bytes, and how many
+   * bytes on both sides of the gap were left out
+   */
+  across(
+    tail: Uint8Array,
+  ): { readonly before: Uint8Array; readonly after: Uint8Array; readonly left_out: number };
 }
 
 /** Passes everything on as it is. */
 export const IDENTITY: ByteFilter = Object.freeze({
   push: (bytes: Uint8Array) => bytes,
   end: () => new Uint8Array(),
+  across: (tail: Uint8Array) => ({ before: new Uint8Array(), after: tail, left_out: 0 }),
 });
 
 /** What a mirror needs to know. */
@@ -55,7 +69,8 @@ export interface MirrorOptions {
    * it took; fewer than given, or an exception, means that it takes no more.
    */
   readonly append: (bytes: Uint8Array) => number | void;
-  readonly filter?: ByteFilter;
+  /** Made when the stream has its first byte; most streams stay empty. */
+  readonly filter?: () => ByteFilter;
 }
 
 /** The first bytes of a stream, up to a bound. */
@@ -87,7 +102,7 @@ function text(bytes: Uint8Array): { text: string; replaced: number } {
 /** Follows one raw stream of a run. */
 export class OutputMirror {
   readonly #options: MirrorOptions;
-  readonly #filter: ByteFilter;
+  #filter: ByteFilter | null = null;
   readonly #utf8 = new Utf8Stream();
   readonly #head = new Head();
   readonly #tail = new LastBytes(VIEW_BYTES + CHAR_REST);
@@ -103,7 +118,11 @@ export class OutputMirror {
 
   constructor(options: MirrorOptions) {
     this.#options = options;
-    this.#filter = options.filter ?? IDENTITY;
+  }
+
+  /** What the stream goes through. */
+  get #through(): ByteFilter {
+    return this.#filter ??= this.#options.filter?.() ?? IDENTITY;
   }
 
   /** Raw bytes read so far. */
@@ -141,7 +160,7 @@ export class OutputMirror {
   /** Takes in raw bytes. The buffer may be used again afterwards. */
   feed(raw: Uint8Array): void {
     this.#read += raw.length;
-    this.#take(this.#filter.push(raw));
+    this.#take(this.#through.push(raw));
   }
 
   /** Closes the raw file; the mirror is of no use afterwards. */
@@ -161,17 +180,15 @@ export class OutputMirror {
   finish(end: StreamEnd | null): OutputView {
     if (end === null || end.file_bytes > this.#read) { while (this.pump()); }
     this.close();
-    this.#take(this.#filter.end());
-    const masked = this.#length - this.#read;
+    const whole = end !== null && end.complete && end.file_bytes === end.bytes &&
+      end.file_bytes === this.#read;
+    const lost = this.#rest(end, whole);
     // With a filter, lengths are those of what it let through.
-    const total = end === null ? this.#length : Math.max(end.bytes + masked, this.#length);
+    const total = this.#length + lost.unseen + lost.bytes.length;
     const cutShort = total > this.#length;
-    const lost = end === null ? new Uint8Array() : this.#lostTail(end);
     // Where the file was cut inside a character, the missing bytes are missing, not invalid.
     if (!cutShort) this.#append(this.#utf8.end());
-    const view = this.#view(total, cutShort ? lost : new Uint8Array());
-    const whole = end !== null && end.complete && !cutShort && end.file_bytes === end.bytes &&
-      end.file_bytes === this.#read;
+    const view = this.#view(total, lost.bytes);
     return {
       head: view.head,
       tail: view.tail,
@@ -179,23 +196,32 @@ export class OutputMirror {
       dropped_bytes: view.dropped,
       replaced_bytes: this.#utf8.replaced + view.replaced,
       file: this.#appended > 0 ? this.#options.file : null,
-      complete: whole && !this.#broken,
+      complete: whole && !cutShort && !this.#broken,
     };
   }
 
-  /** The recorded last bytes of a stream that the raw file does not hold to its end. */
-  #lostTail(end: StreamEnd): Uint8Array {
-    if (end.tail === "") return new Uint8Array();
-    const raw = new Uint8Array(Buffer.from(end.tail, "base64"));
-    // The filter has seen the file's bytes only; what it masks in the tail it masks by itself.
-    const { filter } = this.#options;
-    if (filter === undefined) return raw;
-    const first = filter.push(raw);
-    const rest = filter.end();
-    const bytes = new Uint8Array(first.length + rest.length);
-    bytes.set(first);
-    bytes.set(rest, first.length);
-    return bytes;
+  /**
+   * Ends the filter. What the raw file does not hold of the stream is told by the record: its last
+   * bytes, and how many were not seen before them.
+   */
+  #rest(end: StreamEnd | null, whole: boolean): { bytes: Uint8Array; unseen: number } {
+    const nothing = new Uint8Array();
+    if (this.#read === 0 && (end === null || end.bytes === 0)) return { bytes: nothing, unseen: 0 };
+    const missing = end === null ? 0 : Math.max(0, end.bytes - this.#read);
+    if (end === null || missing === 0) {
+      this.#take(this.#through.end(!whole));
+      return { bytes: nothing, unseen: 0 };
+    }
+    const tail = new Uint8Array(Buffer.from(end.tail, "base64"));
+    if (tail.length >= missing) {
+      // The filter sees the stream without a gap; the file stays as it is.
+      const first = this.#through.push(tail.subarray(tail.length - missing));
+      const bytes = Buffer.concat([first, this.#through.end(!end.complete)]);
+      return { bytes: new Uint8Array(bytes), unseen: 0 };
+    }
+    const { before, after, left_out } = this.#through.across(tail);
+    this.#take(before);
+    return { bytes: after, unseen: missing - tail.length + left_out };
   }
 
   #take(bytes: Uint8Array): void {
