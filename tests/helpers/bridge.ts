@@ -83,6 +83,8 @@ export class TestBridge implements AsyncDisposable {
   readonly outside: string;
   readonly #serve: readonly string[];
   readonly #uid: number | undefined;
+  /** What `serve` starts, from the root: another wrapper than the usual one, for a test that watches it. */
+  program = "./bin/chb";
   #daemon: Deno.ChildProcess | null = null;
   #stderr = "";
   #reading: Promise<void> | null = null;
@@ -200,7 +202,7 @@ export class TestBridge implements AsyncDisposable {
   /** Starts the daemon and waits for its ready line. */
   async serve(...extra: string[]): Promise<string> {
     assert(this.#daemon === null, "the daemon runs already");
-    const child = new Deno.Command("./bin/chb", {
+    const child = new Deno.Command(this.program, {
       args: ["serve", ...this.#serve, ...extra],
       cwd: this.root,
       ...(this.#uid === undefined ? {} : { uid: this.#uid, gid: this.#uid }),
