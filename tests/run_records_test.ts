@@ -265,7 +265,7 @@ Deno.test(
       detail: "pipe-held",
       stdout: { bytes: 1_000_000, file_bytes: 500, tail, complete: false },
     });
-    assertEquals(writeExit(dir, big), "record");
+    assertEquals(writeExit(dir, big)?.by, "record");
     assertEquals(readExit(dir, RUN), big);
     assertEquals(names(dir), ["exit.json", "order.json"]);
     assertEquals((Deno.statSync(`${dir}/exit.json`).mode ?? 0) & 0o777, 0o600);
@@ -410,12 +410,12 @@ Deno.test(
   "writeExit() survives short writes (S1)",
   withRoot((root, dir) => {
     taken(root, dir);
-    assertEquals(writeExit(dir, exit(), brokenDisk([], true)), "record");
+    assertEquals(writeExit(dir, exit(), brokenDisk([], true))?.by, "record");
     assertEquals(readExit(dir, RUN), exit());
   }),
 );
 
-for (const step of ["open", "write", "sync", "rename exit.json.tmp"]) {
+for (const step of ["open", "write", "rename exit.json.tmp"]) {
   Deno.test(
     `writeExit() puts the outcome into a name when "${step}" fails (S1, S5)`,
     withRoot((root, dir) => {
@@ -425,7 +425,7 @@ for (const step of ["open", "write", "sync", "rename exit.json.tmp"]) {
         exit_code: 7,
         stdout: { bytes: 50, file_bytes: 40, tail: "", complete: true },
       });
-      assertEquals(writeExit(dir, full, brokenDisk([step])), "name");
+      assertEquals(writeExit(dir, full, brokenDisk([step]))?.by, "name");
       assertEquals(names(dir), ["exit-exited-7-none-50-0", "stdout"]);
       const read = readExit(dir, RUN);
       assert(read !== null && Math.abs(read.finished_ms - Date.now()) < 60_000);
@@ -443,6 +443,24 @@ for (const step of ["open", "write", "sync", "rename exit.json.tmp"]) {
 }
 
 Deno.test(
+  "writeExit() makes the record durable when it is told to, and names it too when that fails (S5)",
+  withRoot((root, dir) => {
+    taken(root, dir);
+    const good = brokenDisk([]);
+    const stored = writeExit(dir, exit(), good);
+    assertEquals(good.calls, ["open", "write", "rename exit.json.tmp"]);
+    stored?.sync();
+    assertEquals(good.calls.slice(3), ["sync"]);
+    assertEquals(names(dir), ["exit.json", "taken.json"]);
+    const bad = brokenDisk(["sync"]);
+    writeExit(dir, exit(), bad)?.sync();
+    assertEquals(bad.calls.slice(3), ["sync", "rename taken.json"], "asked once");
+    assertEquals(names(dir), ["exit-exited-0-none-0-0", "exit.json"]);
+    assertEquals(readExit(dir, RUN), exit(), "the record is read before the name");
+  }),
+);
+
+Deno.test(
   "writeExit() says that nothing holds the outcome when no rename works either (S1)",
   withRoot((root, dir) => {
     taken(root, dir);
@@ -450,7 +468,7 @@ Deno.test(
     assertEquals(writeExit(dir, exit(), disk), null);
     assertEquals(disk.calls, ["open", "rename taken.json"]);
     assertEquals(names(dir), ["taken.json"]);
-    assertEquals(writeExit(dir, exit()), "record", "a later attempt finds nothing in its way");
+    assertEquals(writeExit(dir, exit())?.by, "record", "a later attempt finds nothing in its way");
     assertEquals(readExit(dir, RUN), exit());
   }),
 );
@@ -460,7 +478,7 @@ Deno.test(
   withRoot((root, dir) => {
     taken(root, dir);
     Deno.writeTextFileSync(`${dir}/exit.json.tmp`, "torn");
-    assertEquals(writeExit(dir, exit()), "record");
+    assertEquals(writeExit(dir, exit())?.by, "record");
     assertEquals(names(dir), ["exit.json", "taken.json"]);
   }),
 );

@@ -4,9 +4,11 @@
  *
  * @module
  */
+import { setImmediate } from "node:timers";
 import { AuditText } from "../audit/audit_text.ts";
 import { Ledger } from "../ledger/ledger.ts";
 import { LedgerError } from "../ledger/ledger_error.ts";
+import type { StoredRecord } from "../ledger/types.ts";
 import { errorCode } from "../errors.ts";
 import type { Log } from "./log.ts";
 
@@ -43,9 +45,20 @@ export function openLedger(
     }
     tell(errorCode(error) ?? "unreadable");
   }
-  ledger.afterCommit = (records) => {
+  // What a commit lets happen goes first; the text follows when the loop comes round, and in any
+  // case before the ledger is closed.
+  let waiting: StoredRecord[] = [];
+  const append = () => {
+    if (waiting.length === 0) return;
+    const records = waiting;
+    waiting = [];
     text.append(records);
     tell(text.fault);
   };
+  ledger.afterCommit = (records) => {
+    if (waiting.length === 0) setImmediate(append);
+    waiting.push(...records);
+  };
+  ledger.beforeClose = append;
   return { ledger, textFault: () => text.fault };
 }

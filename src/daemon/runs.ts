@@ -179,6 +179,7 @@ export class Runs {
         reuse,
       };
       prepareRun(order);
+      shim.hint(run);
       return { run, order, shim };
     } catch (error) {
       this.#pool.release(shim);

@@ -58,6 +58,8 @@ const ROW_EVENTS: ReadonlySet<unknown> = new Set(["accepted", "joined", "replaye
 export class Ledger {
   /** Called after each commit with the records that it made, in order; never with none. */
   afterCommit: ((records: readonly StoredRecord[]) => void) | null = null;
+  /** Called once before the ledger is closed. */
+  beforeClose: (() => void) | null = null;
   readonly #db: Database;
   readonly #now: () => number;
   #head: RecordRef | null = null;
@@ -323,6 +325,9 @@ export class Ledger {
    * @returns false when a writer's mark could not be stored: the next start then checks every page
    */
   close(): boolean {
+    const before = this.beforeClose;
+    this.beforeClose = null;
+    before?.();
     let marked = true;
     if (this.#db.mode === "writer" && this.#db.isOpen) {
       // SQLite removes the log by name when it closes, and the name may be another ledger's by now.

@@ -2,17 +2,19 @@
  * How the outcome of a run gets onto the disk and back. The shim writes it before it tells anybody
  * and before it kills its own group, so a daemon that was away finds it.
  *
- * 1. The record is written under another name, made durable, then renamed: `exit.json` is there
+ * 1. The record is written under another name, then renamed: to every process `exit.json` is there
  *    whole or not at all (S1, S6).
  * 2. On a full disk the outcome becomes the name of the file that already lies there: renaming
  *    needs no space (S1).
- * 3. Nothing is believed after a failed write or fsync; that attempt's file is thrown away (S5).
+ * 3. Nothing is believed after a failed write: that attempt's file is thrown away. After a failed
+ *    fsync the outcome is told by a name too; the device is never asked twice (S5).
  * 4. A reader believes a record only when it names the run whose directory it lies in, and only
  *    when every field has its type and bounds.
  *
- * The directory is not fsynced before the record counts. Losing the rename to a power failure
- * leaves `taken.json`, which recovery reads as "perhaps started": an answer that is true, and that
- * never starts anything twice. Whoever wants more calls `syncDirectory` after telling the daemon.
+ * What is written is made durable by `sync`, which may come after the daemon was told: the daemon
+ * reads the record from the same kernel and makes it durable in the ledger. A power failure before
+ * either leaves `taken.json`, with no record or with one that is no whole text, which recovery reads
+ * as "perhaps started": an answer that is true, and that never starts anything twice.
  *
  * @module
  */
@@ -135,44 +137,76 @@ function create(disk: ExitDisk, path: string): ReturnType<ExitDisk["open"]> {
   }
 }
 
+/** An outcome that is stored and not yet durable. */
+export interface StoredExit {
+  /** What holds the outcome: the record, or the name of a file. */
+  readonly by: "record" | "name";
+  /**
+   * Makes it durable, as far as the device does. A record of which the device says that it cannot
+   * keep it is told by a name as well. Called once; never throws.
+   */
+  sync(): void;
+}
+
 /**
- * Stores the outcome of a run. Calls in order: create, write, fsync, rename; on any failure
- * remove, rename of `taken.json`.
+ * Stores the outcome of a run. Calls in order: create, write, rename; on any failure remove, rename
+ * of `taken.json`; `sync` of what it returns then makes it durable.
  *
  * @param dir the run directory, in which `taken.json` lies
  * @returns what now holds the outcome, or null when nothing does and the caller has to try again
  */
-export function writeExit(
-  dir: string,
-  exit: Exit,
-  disk: ExitDisk = DISK,
-): "record" | "name" | null {
+export function writeExit(dir: string, exit: Exit, disk: ExitDisk = DISK): StoredExit | null {
   const tmp = `${dir}/${RUN_FILES.exitTmp}`;
   const bytes = new TextEncoder().encode(JSON.stringify(exit));
+  let file: ReturnType<ExitDisk["open"]> | null = null;
   try {
-    const file = create(disk, tmp);
-    try {
-      writeAll(file, bytes);
-      file.syncSync();
-    } finally {
-      file.close();
-    }
+    file = create(disk, tmp);
+    writeAll(file, bytes);
     disk.rename(tmp, `${dir}/${RUN_FILES.exit}`);
-    return "record";
+    const written = file;
+    return {
+      by: "record",
+      sync() {
+        try {
+          written.syncSync();
+        } catch {
+          nameExit(dir, exit, disk);
+        } finally {
+          close(written);
+        }
+      },
+    };
   } catch {
+    if (file !== null) close(file);
     discard(disk, tmp);
   }
+  return nameExit(dir, exit, disk) ? { by: "name", sync: () => syncQuietly(dir) } : null;
+}
+
+/** Tells the outcome by the name of the taken order; false when that failed. */
+function nameExit(dir: string, exit: Exit, disk: ExitDisk): boolean {
   try {
     disk.rename(`${dir}/${RUN_FILES.taken}`, `${dir}/${exitName(exit)}`);
+    return true;
   } catch {
-    return null;
+    return false;
   }
+}
+
+function close(file: { close(): void }): void {
+  try {
+    file.close();
+  } catch {
+    // The descriptor is gone either way.
+  }
+}
+
+function syncQuietly(dir: string): void {
   try {
     syncDirectory(dir);
   } catch {
     // The name stands all the same; only a power failure could take it back.
   }
-  return "name";
 }
 
 function streamEnd(value: unknown): StreamEnd | null {

@@ -5,36 +5,43 @@
  * The order protocol, with what a crash after each step leaves:
  *
  *     daemon: mkdir runs/<run>, write order.json      an order that nobody took: it can be voided
+ *     daemon: write "hint <run>\n"                    the same; the shim reads ahead, no more
  *     daemon: commit `running`, write "<run>\n"       the same
  *     shim:   flock runs/<run>, waiting               the same
  *     shim:   rename order.json to taken.json         perhaps started
  *     shim:   fsync the directory                     perhaps started, after a power failure too
  *     shim:   look at policy, program, kill switch, cancel mark
  *     shim:   start the command                       perhaps started
- *     shim:   record the outcome, fsync, rename       the outcome is known
- *     shim:   unlock and write "exit <run> reusable\n"; or write "exit <run>\n" and kill the group
+ *     shim:   record the outcome, rename              the outcome is known
+ *     shim:   unlock and write "exit <run> reusable\n", fsync; or write "exit <run>\n", fsync, and
+ *             kill the group
  *
  * Rules
  * 1. Nothing starts unless the rename of `order.json` succeeded and is durable. Whoever renames it
  *    to something else has voided the order for good (S7).
  * 2. While the lock is held the run's slot is taken. It is given up after the outcome is recorded
  *    and before the daemon hears that this process is free; otherwise it dies with this process.
- * 3. The outcome is on the disk before anybody is told and before the group is killed (S1, S7).
+ * 3. The outcome is recorded before anybody is told, and durable before the group is killed. Between
+ *    the two a power failure leaves "perhaps started", which is never run again by itself (S1, S7).
  * 4. Only a shim whose last command was an observing one, ended by itself and closed its pipes
  *    takes another order. Every other one ends by killing its group, itself included (X10, X11).
  * 5. No output, no ending and no rejected promise ends the shim, and none of the signals that
  *    programs send to their group, except those that the runtime cannot catch: KILL, STOP and the
  *    real-time ones. Those leave a run without a record, which recovery calls uncertain (X15, S13).
- * 6. What a shim does not need it gives up before it reads its first order, and refuses to work
+ * 6. A hint is only read ahead: nothing is locked, renamed or started for it, and what was read counts
+ *    only when the taken order has the same bytes. Program, files and switches are looked at after
+ *    the order was taken.
+ * 7. What a shim does not need it gives up before it reads its first order, and refuses to work
  *    when that failed, or when it does not lead a group that it can signal.
  *
  * @module
  */
+import { Buffer } from "node:buffer";
 import { EXIT } from "../codes.ts";
 import { errorCode } from "../errors.ts";
 import { isRun, printable } from "../names.ts";
 import { readBounded } from "./bounded_file.ts";
-import { EMPTY_STREAM, writeExit } from "./exit_record.ts";
+import { EMPTY_STREAM, type StoredExit, writeExit } from "./exit_record.ts";
 import { giveUpGrants } from "./give_up_grants.ts";
 import { insist, killArgv, killProgram } from "./kill_group.ts";
 import { LineReader } from "./line_reader.ts";
@@ -45,7 +52,7 @@ import { followCommand, sleep, spawnCommand } from "./run_command.ts";
 import { runDir } from "./run_dir.ts";
 import { ShimLog } from "./shim_log.ts";
 import { StreamSink } from "./stream_sink.ts";
-import { verifyOrder, warmPolicy } from "./verify_order.ts";
+import { type Resolved, resolveOrder, verifyFiles, warmPolicy } from "./verify_order.ts";
 
 /** Signals that a group member can send and that must not end the shim. */
 const IGNORED_SIGNALS: readonly Deno.Signal[] = [
@@ -71,6 +78,9 @@ const IGNORED_SIGNALS: readonly Deno.Signal[] = [
   "SIGPWR",
   "SIGSTKFLT",
 ];
+
+/** What stands before the run id of an order that is about to be committed. */
+const HINT = "hint ";
 
 /** What became of an order. */
 interface Attempt {
@@ -131,12 +141,46 @@ function unstarted(
   return { exit, endGroup: false, child: null };
 }
 
-function readTakenOrder(dir: string, run: string): Order | null {
+/** An order as read, and what it comes to. */
+interface ReadOrder {
+  readonly bytes: Uint8Array;
+  readonly order: Order;
+  readonly resolved: Resolved;
+}
+
+/** The order that was read ahead, or null. */
+let ahead: ReadOrder | null = null;
+
+/** The order in a file of a run, or null when there is none that can be believed. */
+function readOrder(path: string, run: string): ReadOrder | null {
+  const bytes = readBounded(path, ORDER_BYTES_MAX);
+  if (bytes === null) return null;
+  if (ahead !== null && ahead.order.run === run && sameBytes(ahead.bytes, bytes)) return ahead;
+  const order = parseOrder(bytes, run);
+  return order === null
+    ? null
+    : { bytes, order, resolved: resolveOrder(order, Deno.pid, Deno.cwd()) };
+}
+
+function sameBytes(a: Uint8Array, b: Uint8Array): boolean {
+  return Buffer.compare(a, b) === 0;
+}
+
+/** Reads an order ahead. Whatever goes wrong shows again when it is taken. */
+function readAhead(run: string): void {
+  ahead = null;
   try {
-    const bytes = readBounded(`${dir}/${RUN_FILES.taken}`, ORDER_BYTES_MAX);
-    const order = bytes === null ? null : parseOrder(bytes, run);
-    if (order === null) log.line("order-unreadable");
-    return order;
+    ahead = readOrder(`${runDir(run)}/${RUN_FILES.order}`, run);
+  } catch {
+    // It is not there, or not yet.
+  }
+}
+
+function readTakenOrder(dir: string, run: string): ReadOrder | null {
+  try {
+    const read = readOrder(`${dir}/${RUN_FILES.taken}`, run);
+    if (read === null) log.line("order-unreadable");
+    return read;
   } catch (error) {
     log.line("order-unreadable", error);
     return null;
@@ -145,9 +189,11 @@ function readTakenOrder(dir: string, run: string): Order | null {
 
 /** Carries out a taken order; the directory has been fsynced. */
 async function carryOut(run: string, dir: string): Promise<Attempt> {
-  const order = readTakenOrder(dir, run);
-  if (order === null) return unstarted(run, "base_changed", "order-unreadable");
-  const verified = verifyOrder(order, Deno.pid, Deno.cwd());
+  const read = readTakenOrder(dir, run);
+  ahead = null;
+  if (read === null) return unstarted(run, "base_changed", "order-unreadable");
+  const { order } = read;
+  const verified = verifyFiles(order, read.resolved);
   // Looked at last, so that little time lies between this look and the start.
   const stop = lookBeforeStart(dir, order.agent);
   if (stop !== null) return unstarted(run, stop, "before-start");
@@ -188,11 +234,13 @@ async function endGroup(child: Deno.ChildProcess | null): Promise<never> {
 }
 
 /** Records the outcome; waits for as long as the disk refuses it and waiting can help. */
-async function record(dir: string, exit: Exit): Promise<void> {
-  while (writeExit(dir, exit) === null) {
+async function record(dir: string, exit: Exit): Promise<StoredExit | null> {
+  for (;;) {
+    const stored = writeExit(dir, exit);
+    if (stored !== null) return stored;
     log.line("exit-not-recorded");
     // The work must end now, recorded or not; recovery will call it uncertain.
-    if (exit.kind === "timed_out" || (exit.kind === "cancelled" && exit.started)) return;
+    if (exit.kind === "timed_out" || (exit.kind === "cancelled" && exit.started)) return null;
     await sleep(1000);
   }
 }
@@ -219,24 +267,30 @@ function take(dir: string): boolean {
   }
 }
 
+/** What there is to do once the lock is given up: what to tell the daemon, and then what to sync. */
+interface Told {
+  readonly words: string;
+  readonly stored: StoredExit | null;
+}
+
 /**
- * Takes and carries out an order under its lock. Returns only when this process may go on: with
- * what there is to tell the daemon once the lock is given up.
+ * Takes and carries out an order under its lock. Returns only when this process may go on.
  */
-async function runLocked(run: string, dir: string, handle: Deno.FsFile): Promise<string> {
+async function runLocked(run: string, dir: string, handle: Deno.FsFile): Promise<Told> {
   handle.lockSync(true);
-  if (!take(dir)) return `gone ${run}`;
+  if (!take(dir)) return { words: `gone ${run}`, stored: null };
   let child: Deno.ChildProcess | null = null;
   try {
     const attempt = sync(handle)
       ? await carryOut(run, dir)
       : unstarted(run, "spawn_failed", "cannot-sync");
     child = attempt.child;
-    await record(dir, attempt.exit);
-    if (!attempt.endGroup) return `exit ${run} reusable`;
+    const stored = await record(dir, attempt.exit);
+    if (!attempt.endGroup) return { words: `exit ${run} reusable`, stored };
     say(`exit ${run}`);
     // What changed something must not become uncertain by a power failure. The daemon has been
     // told already and does not wait for this.
+    stored?.sync();
     sync(handle);
   } catch (error) {
     // Not reached by anything a command does. What is unknown ends, and recovery decides.
@@ -248,18 +302,19 @@ async function runLocked(run: string, dir: string, handle: Deno.FsFile): Promise
 /** One order line from the daemon. */
 async function runOrder(run: string): Promise<void> {
   const dir = runDir(run);
-  let words: string;
+  let told: Told;
   try {
     using handle = Deno.openSync(dir, { read: true });
     log = new ShimLog(dir);
-    words = await runLocked(run, dir, handle);
+    told = await runLocked(run, dir, handle);
   } catch (error) {
     // Opening or locking failed, so nothing was taken.
     log.line("no-order", error);
-    words = `gone ${run}`;
+    told = { words: `gone ${run}`, stored: null };
   }
   log = new ShimLog(null);
-  say(words);
+  say(told.words);
+  told.stored?.sync();
 }
 
 /**
@@ -299,7 +354,7 @@ function readInput(buffer: Uint8Array): number | null {
 /**
  * Serves orders until standard input ends.
  *
- * Lines in: `<run>`. Lines out: `ready <pid>` once; then for each order `exit <run>` when its
+ * Lines in: `hint <run>`, before the commit that may start it, and `<run>`. Lines out: `ready <pid>` once; then for each order `exit <run>` when its
  * outcome is recorded and this process is about to end, `exit <run> reusable` when it is recorded
  * and the next order is welcome, or `gone <run>` when there was no order to take and nothing was
  * started. `fault …` instead of `ready` says why this process will not work.
@@ -331,7 +386,10 @@ export async function runShim(): Promise<number> {
     const n = readInput(buffer);
     if (n === null) return EXIT.ok;
     for (const line of reader.push(buffer.subarray(0, n))) {
-      if (isRun(line)) await runOrder(line);
+      const hinted = line.startsWith(HINT) ? line.slice(HINT.length) : null;
+      if (hinted === null) {
+        if (isRun(line)) await runOrder(line);
+      } else if (isRun(hinted)) readAhead(hinted);
     }
   }
 }

@@ -41,7 +41,7 @@ export type Verified =
 
 const cache = new Map<string, Policy>();
 
-function no(detail: string): Verified {
+function no(detail: string): { readonly ok: false; readonly detail: string } {
   return { ok: false, detail };
 }
 
@@ -111,14 +111,20 @@ function baseDiffers(order: Order, verb: VerbPolicy): string | null {
   return null;
 }
 
+/** What an order comes to as far as it and its policy say, whatever lies on the disk. */
+export type Resolved =
+  | { readonly ok: true; readonly command: ResolvedCommand; readonly verb: VerbPolicy }
+  | { readonly ok: false; readonly detail: string; readonly error?: unknown };
+
 /**
- * Checks an order and resolves its command.
+ * The part of the checks that depends on nothing but the order's bytes and the policy that it
+ * names, so that it may be done before the order is taken.
  *
  * @param pid the shim's own pid, which the order must name as its process group
  * @param root absolute path of the root
  * @returns never throws: what cannot be read is not trusted
  */
-export function verifyOrder(order: Order, pid: number, root: string): Verified {
+export function resolveOrder(order: Order, pid: number, root: string): Resolved {
   try {
     if (order.pgid !== pid) return no("other-shim");
     const policy = loadPolicy(order.policy);
@@ -134,13 +140,48 @@ export function verifyOrder(order: Order, pid: number, root: string): Verified {
     if (!checked.ok) return no("arguments-refused");
     const command = resolveCommand(verb, checked.args, resolveContext(order, root));
     if (commandDigest(command) !== order.command_sha256) return no("command-differs");
-    const look = lookProgram(command.program);
-    if (!look.ok) return no(`program-${look.why}`);
-    if (!sameFile(look.identity, order.program)) return no("program-differs");
-    const base = baseDiffers(order, verb);
-    if (base !== null) return no(base);
+    return { ok: true, command, verb };
+  } catch (error) {
+    return { ok: false, detail: "cannot-verify", error };
+  }
+}
+
+/** The trusted identities of programs whose content was looked at and found to be executable. */
+const executables = new Map<string, FileIdentity>();
+
+/** Why the program is not the trusted one, or null. */
+function programDiffers(path: string, trusted: FileIdentity): string | null {
+  const known = executables.get(path);
+  if (known !== undefined && sameFile(known, trusted)) {
+    const look = lookFile(path);
+    return look.ok && sameFile(look.identity, trusted) ? null : "program-differs";
+  }
+  const look = lookProgram(path);
+  if (!look.ok) return `program-${look.why}`;
+  if (!sameFile(look.identity, trusted)) return "program-differs";
+  executables.set(path, look.identity);
+  return null;
+}
+
+/**
+ * Compares program and required files with what the order says was trusted. To be done as late as
+ * can be, right before the start.
+ *
+ * @returns never throws
+ */
+export function verifyFiles(order: Order, resolved: Resolved): Verified {
+  if (!resolved.ok) return resolved;
+  const { command, verb } = resolved;
+  try {
+    const wrong = programDiffers(command.program, order.program) ?? baseDiffers(order, verb);
+    if (wrong !== null) return no(wrong);
     return { ok: true, command, reuse: order.reuse && verb.class === "observe" };
   } catch (error) {
     return { ok: false, detail: "cannot-verify", error };
   }
+}
+
+/** Checks an order and resolves its command: `resolveOrder`, then `verifyFiles`. */
+export function verifyOrder(order: Order, pid: number, root: string): Verified {
+  return verifyFiles(order, resolveOrder(order, pid, root));
 }
