@@ -156,7 +156,11 @@ export class Bridge {
     const pool = new ShimPool({
       size: limits().concurrency,
       spares: 1,
-      onLine: (shim, line) => this.#work.shimSaid(shim, line),
+      onLine: (shim, line) => {
+        this.#work.shimSaid(shim, line);
+        // At once, not in the next round of the loop: somebody waits for the answer.
+        this.#guard(() => this.#work.turn());
+      },
       onGone: (shim) => this.#work.shimGone(shim),
       onChange: () => this.#wake(),
       log: (event, detail) => log("DEBUG", event, { detail }),

@@ -125,7 +125,7 @@ export class Intake {
       }
     } finally {
       // A fault of the host ends the claiming; what was claimed by then is handled.
-      this.process(claims);
+      this.process(claims, true);
     }
   }
 
@@ -158,8 +158,12 @@ export class Intake {
     }
   }
 
-  /** Handles claims, fresh ones and those left over by an earlier daemon. */
-  process(claims: readonly Claim[]): void {
+  /**
+   * Handles claims, fresh ones and those left over by an earlier daemon.
+   *
+   * @param fresh they were made in this turn, so nothing can be recorded of them
+   */
+  process(claims: readonly Claim[], fresh = false): void {
     if (claims.length === 0) return;
     const core = this.#core;
     const after: (() => void)[] = [];
@@ -173,7 +177,7 @@ export class Intake {
         tx.markPublished(rids);
         for (const claim of answered) tx.dropAnswer(claim);
         for (const claim of claims) {
-          this.#one(tx, claim, { first, after, prepared, started, queued });
+          this.#one(tx, claim, { first, after, prepared, started, queued }, fresh);
         }
       });
       this.#fault = null;
@@ -205,9 +209,9 @@ export class Intake {
     }
   }
 
-  #one(tx: Tx, claim: Claim, batch: Batch): void {
+  #one(tx: Tx, claim: Claim, batch: Batch, fresh: boolean): void {
     const core = this.#core;
-    const seen = core.ledger.claimSeen(claim.random);
+    const seen = fresh ? null : core.ledger.claimSeen(claim.random);
     if (seen !== null) {
       // Recorded before a crash: only the entry is left to remove and the answer to publish.
       batch.after.push(() => {

@@ -23,8 +23,16 @@ function isUp(path: string): boolean {
   }
 }
 
+/** Grants only ever get fewer, and what a shim gives up it has given up before it looks. */
+const seeable = new Map<string, boolean>();
+
 function maySee(path: string): boolean {
-  return Deno.permissions.querySync({ name: "read", path }).state === "granted";
+  let may = seeable.get(path);
+  if (may === undefined) {
+    may = Deno.permissions.querySync({ name: "read", path }).state === "granted";
+    if (seeable.size < 1000) seeable.set(path, may);
+  }
+  return may;
 }
 
 /** What forbids a start, or null. */

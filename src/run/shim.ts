@@ -188,8 +188,7 @@ function readTakenOrder(dir: string, run: string): ReadOrder | null {
 }
 
 /** Carries out a taken order; the directory has been fsynced. */
-async function carryOut(run: string, dir: string): Promise<Attempt> {
-  const read = readTakenOrder(dir, run);
+async function carryOut(run: string, dir: string, read: ReadOrder | null): Promise<Attempt> {
   ahead = null;
   if (read === null) return unstarted(run, "base_changed", "order-unreadable");
   const { order } = read;
@@ -246,9 +245,9 @@ async function record(dir: string, exit: Exit): Promise<StoredExit | null> {
 }
 
 /** Makes the directory's entries durable; false when that failed and nothing may be believed. */
-function sync(handle: Deno.FsFile): boolean {
+async function sync(handle: Deno.FsFile): Promise<boolean> {
   try {
-    handle.syncSync();
+    await handle.sync();
     return true;
   } catch (error) {
     log.line("cannot-sync", error);
@@ -281,8 +280,11 @@ async function runLocked(run: string, dir: string, handle: Deno.FsFile): Promise
   if (!take(dir)) return { words: `gone ${run}`, stored: null };
   let child: Deno.ChildProcess | null = null;
   try {
-    const attempt = sync(handle)
-      ? await carryOut(run, dir)
+    // The order is read and judged while the disk works; nothing starts before both are done.
+    const durable = sync(handle);
+    const read = readTakenOrder(dir, run);
+    const attempt = await durable
+      ? await carryOut(run, dir, read)
       : unstarted(run, "spawn_failed", "cannot-sync");
     child = attempt.child;
     const stored = await record(dir, attempt.exit);
@@ -291,7 +293,7 @@ async function runLocked(run: string, dir: string, handle: Deno.FsFile): Promise
     // What changed something must not become uncertain by a power failure. The daemon has been
     // told already and does not wait for this.
     stored?.sync();
-    sync(handle);
+    await sync(handle);
   } catch (error) {
     // Not reached by anything a command does. What is unknown ends, and recovery decides.
     log.line("lost-track", error);

@@ -146,11 +146,13 @@ class OpenOutput implements OutputFile {
  * @throws a system error when it cannot be removed
  */
 export function removeResult(agent: string, name: string): boolean {
+  assertPinned(agent, "results");
   return remove(agent, targetPath(agent, "results", name));
 }
 
 /** Removes note `n` from `inbox/refused/`; otherwise like `removeResult`. */
 export function removeRefused(agent: string, n: number): boolean {
+  assertPinned(agent, "inbox");
   return remove(agent, targetPath(agent, "refused", `${n}.json`));
 }
 
@@ -182,9 +184,11 @@ function targetPath(agent: string, target: Target, name: string): string {
   if (parts.length > longest || !parts.every((part) => NAME.test(part))) {
     throw new RangeError(`Cannot publish: ${JSON.stringify(name)} is no name for ${target}`);
   }
-  assertPinned(agent, roleOf(target));
   const directory = agentPaths(agent)[target];
-  if (parts.length === 2) makeSubdirectory(`${directory}/${parts[0]}`);
+  if (parts.length === 2) {
+    assertPinned(agent, roleOf(target));
+    makeSubdirectory(`${directory}/${parts[0]}`);
+  }
   return `${directory}/${name}`;
 }
 
