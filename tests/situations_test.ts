@@ -72,9 +72,13 @@ function footprint(bridge: TestBridge): Record<string, number> {
   return sizes;
 }
 
+/** Times between two statuses in which memory is looked at; what is kept for each poll grows in all. */
+const WINDOWS = 4;
+
 /**
  * Holds that nothing grows while the bridge polls on: waits until all is written, then for one more
- * status, which is fifty polls here.
+ * status, which is fifty polls here. Memory may still grow for a while after a flood, since it is
+ * collected late; it may not go on doing so.
  */
 async function assertNothingGrows(bridge: TestBridge): Promise<void> {
   let before = footprint(bridge);
@@ -87,12 +91,16 @@ async function assertNothingGrows(bridge: TestBridge): Promise<void> {
     }
     return performance.now() - since > 1500;
   }, 20_000);
-  const memory = bridge.memory();
   const seq = () => Number(bridge.status()?.["seq"]);
-  const first = seq();
-  await until("the next status", () => seq() > first, 30_000);
-  assertEquals(footprint(bridge), before, "grown while nothing happened");
-  assert(bridge.memory() < memory + 16 * 2 ** 20, "memory grew while nothing happened");
+  const grown: number[] = [];
+  do {
+    const memory = bridge.memory();
+    const first = seq();
+    await until("the next status", () => seq() > first, 30_000);
+    assertEquals(footprint(bridge), before, "grown while nothing happened");
+    grown.push(bridge.memory() - memory);
+  } while ((grown.at(-1) ?? 0) > 16 * 2 ** 20 && grown.length < WINDOWS);
+  assert((grown.at(-1) ?? 0) <= 16 * 2 ** 20, `memory grew while nothing happened: ${grown}`);
 }
 
 interface Stuck {
