@@ -4,6 +4,9 @@
  * than `tests/max_skips` allows has failed, and so has one with a skipped test that gives no
  * reason: a test that never runs shall not look like one that passes.
  *
+ * `--part across` runs the files that `tests/across` lists: those whose outcome may depend on the
+ * version of the runtime together with the user, for the combinations that a whole run left out.
+ *
  * `DENO_JOBS=N` runs test files side by side; some tests measure time, so the default is one after
  * the other.
  *
@@ -40,10 +43,26 @@ function hasTests(directory: string): boolean {
   return false;
 }
 
+/** The files of a part of the suite, one name a line in `tests/<part>`. */
+function partFiles(part: string): string[] {
+  const names = Deno.readTextFileSync(inRepository("tests", part)).split("\n")
+    .filter((line) => line !== "" && !line.startsWith("#"));
+  const files = names.map((name) => inRepository("tests", name));
+  for (const file of files) Deno.statSync(file);
+  if (files.length === 0) throw new Error(`Cannot run tests/${part}: it names no file`);
+  return files;
+}
+
 /** Arguments that name something that is there are files; another one is a filter. */
 function selection(args: readonly string[]): { files: string[]; filters: string[] } {
   const files: string[] = [];
   const filters: string[] = [];
+  if (args[0] === "--part") {
+    const [, part = "", ...rest] = args;
+    if (!/^[a-z]+$/.test(part)) throw new Error("usage: --part NAME, a list below tests/");
+    files.push(...partFiles(part));
+    args = rest;
+  }
   for (const arg of args) {
     const path = resolve(invocationDirectory(), arg);
     try {
