@@ -15,6 +15,18 @@ export function isBuiltin(name: string): name is Builtin {
   return (BUILTINS as readonly string[]).includes(name);
 }
 
+/** Those that change nothing: the same signed bytes may ask for them again and again. */
+const READS: ReadonlySet<string> = new Set<Builtin>([
+  "bridge.ping",
+  "bridge.verbs",
+  "bridge.status",
+]);
+
+/** True for a built-in verb that changes nothing, however often it is asked. */
+export function readsOnly(name: string): boolean {
+  return READS.has(name);
+}
+
 /**
  * Checks the arguments of a built-in verb; those served so far take none.
  *

@@ -120,6 +120,8 @@ function depsFor(broken: ReadonlySet<Ruled>): GateDeps {
         ? { kind: "refused", reason: "not-regular", detail: "sealed" }
         : { kind: "bytes", bytes },
     sha256: () => "0".repeat(64),
+    signingKey: () => null,
+    carriedOut: () => false,
     requestDigest,
     rowById: () => broken.has("replay") ? OTHER : null,
     rowByKey: () => null,
@@ -151,7 +153,9 @@ function answering(...stages: readonly Ruled[]): string {
 }
 
 Deno.test("decide() asks the stages in their order, between claim and slot", () => {
-  assertEquals(ORDER.map((stage) => stage.name), [...RULED]);
+  // The text of a signed request is parsed and judged once more, after `auth`.
+  const signed = RULED.flatMap((name) => name === "auth" ? ["auth", "parse", "schema"] : [name]);
+  assertEquals(ORDER.map((stage) => stage.name), signed);
   assertEquals([...STAGES], ["claim", ...RULED, "slot", "recheck", "start"]);
 });
 

@@ -35,6 +35,7 @@ const NAMES = [
   "resume",
   "schema",
   "mounts",
+  "key",
   "version",
 ];
 

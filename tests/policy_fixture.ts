@@ -16,7 +16,8 @@ export function sample(): Record<string, unknown> {
     agents: {
       main: {
         verbs: ["ps", "restart", "deploy", "note"],
-        auth: "placement",
+        auth: "signed",
+        signature_window_s: 600,
         scope: "destructive",
         mount: "role",
         agent_gid: 1000,

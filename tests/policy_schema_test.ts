@@ -158,7 +158,7 @@ Deno.test("the request schema and the request parser agree", () => {
 
 Deno.test("the envelope schema wants payload and auth, and nothing else", () => {
   const { envelope } = schemas();
-  const auth = { alg: "ed25519", key: "laptop-1", sig: "00ff" };
+  const auth = { alg: "ed25519", key: "laptop-1", sig: "0f".repeat(32) };
   assertEquals(validate(envelope, { payload: "{}", auth }), []);
   for (
     const wrong of [
@@ -167,7 +167,8 @@ Deno.test("the envelope schema wants payload and auth, and nothing else", () => 
       { payload: {}, auth },
       { payload: "{}", auth, verb: "ps" },
       { payload: "{}", auth: { ...auth, alg: "none" } },
-      { payload: "{}", auth: { ...auth, sig: "0FF" } },
+      { payload: "{}", auth: { ...auth, sig: "0F".repeat(32) } },
+      { payload: "{}", auth: { ...auth, sig: "00ff" } },
     ]
   ) assert(validate(envelope, wrong).length > 0, JSON.stringify(wrong));
 });

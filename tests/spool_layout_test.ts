@@ -37,6 +37,7 @@ function policy(more: Partial<AgentPolicy> = {}): AgentPolicy {
     name: AGENT,
     verbs: [],
     auth: "placement",
+    signature_window_s: 300,
     scope: "observe",
     mount: "role",
     agent_uid: null,

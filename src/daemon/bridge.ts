@@ -31,6 +31,7 @@ import { Rounds } from "../spool/rounds.ts";
 import { Scanner } from "../spool/scan.ts";
 import { Settler } from "../spool/settle.ts";
 import { StuckList } from "../spool/stuck.ts";
+import { isSyncName } from "../spool/sync_name.ts";
 import type { Look } from "../spool/types.ts";
 import { SpoolWatch } from "../spool/watch.ts";
 import { Answers, type Shed } from "./answers.ts";
@@ -39,6 +40,7 @@ import { serveControl } from "./control.ts";
 import type { Live } from "./control_command.ts";
 import type { Core } from "./core.ts";
 import { type Arrival, Intake } from "./intake.ts";
+import { KeyStore } from "./key_store.ts";
 import { noteSwitch, SwitchWatch } from "./kill_record.ts";
 import { isRaised, raiseSwitch, switchAgent } from "./kill_switch.ts";
 import type { Log } from "./log.ts";
@@ -48,6 +50,7 @@ import { Runs } from "./runs.ts";
 import { Slots } from "./slots.ts";
 import { storedPins } from "./stored_pins.ts";
 import { STATUS_EVERY_S, statusDocument } from "./status.ts";
+import { tellKeys } from "./tell_keys.ts";
 import type { TrustStore } from "./trust_store.ts";
 import { Work } from "./work.ts";
 
@@ -168,6 +171,7 @@ export class Bridge {
     const core: Core = {
       ledger,
       trust,
+      keys: new KeyStore(() => performance.now()),
       slots: new Slots(limits().concurrency),
       answers: new Answers(limits().answers, () => performance.now()),
       pool,
@@ -221,6 +225,7 @@ export class Bridge {
     this.#core.pool.open();
     recover(this.#core, this.#intake, this.#work, [...this.#served.keys()]);
     this.#record({ event: "started-daemon", version: BUILD.version, source: BUILD.source });
+    this.#tellKeys();
     this.#daemonFile();
     this.#publishCatalogues();
     await this.#watchAgents();
@@ -321,7 +326,7 @@ export class Bridge {
       onEvent: (agent, name, kind) => {
         const served = this.#served.get(agent);
         if (served === undefined) return;
-        if (!this.#core.stuck.mayTry(agent, name)) return;
+        if (this.#isForeign(agent, name) || !this.#core.stuck.mayTry(agent, name)) return;
         const noted = served.settler.event(name, kind);
         if (noted === "unaddressable") this.#stuck(agent, name, "EILSEQ");
         if (noted === "full") served.scanning = true;
@@ -423,6 +428,11 @@ export class Bridge {
     return backlog === "queue" ? Math.max(0, waiting - this.#core.slots.waiting(agent)) : Infinity;
   }
 
+  /** True for an entry of a synced queue that is the sync program's. */
+  #isForeign(agent: string, name: string): boolean {
+    return this.#core.agentPolicy(agent)?.mount === "synced" && isSyncName(name);
+  }
+
   #look(agent: string, name: string): Look | null {
     try {
       return look(`${agentPaths(agent).queue}/${name}`);
@@ -453,7 +463,7 @@ export class Bridge {
       rounds.step(() => look(agentPaths(agent).queue));
       const { names, wrapped, error } = await scanner.next(SCAN);
       for (const name of names) {
-        if (!stuck.mayTry(agent, name)) continue;
+        if (this.#isForeign(agent, name) || !stuck.mayTry(agent, name)) continue;
         const noted = settler.found(name);
         if (noted === "unaddressable") this.#stuck(agent, name, "EILSEQ");
         else if (noted === "full") served.leftOut = true;
@@ -541,6 +551,7 @@ export class Bridge {
     if (!this.#parts.ledger.intact()) {
       throw new FatalError("The ledger's file was replaced or removed while it was open");
     }
+    this.#tellKeys();
     this.#intake.retry();
     core.publisher.retry();
     core.runs.sweep();
@@ -605,6 +616,10 @@ export class Bridge {
       );
     }
     this.#wake();
+  }
+
+  #tellKeys(): void {
+    tellKeys(this.#core, (event) => this.#record(event));
   }
 
   #tellShed(all: boolean): void {

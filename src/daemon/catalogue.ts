@@ -35,6 +35,8 @@ export interface Catalogue {
   readonly trusted: boolean;
   readonly policy: string | null;
   readonly scope: string;
+  /** How requests are authenticated: `placement`, or `signed` as docs/signatures.md says. */
+  readonly auth: string;
   readonly verbs: readonly CatalogueVerb[];
   readonly limits: Readonly<Record<string, unknown>>;
 }
@@ -88,6 +90,7 @@ export function catalogue(policy: Policy | null, agent: string): Catalogue {
     trusted: policy !== null,
     policy: policy?.digest ?? null,
     scope: own?.scope ?? "observe",
+    auth: own?.auth ?? "placement",
     verbs,
     limits: limits === undefined ? {} : {
       request_bytes: limits.request_bytes,
@@ -99,6 +102,7 @@ export function catalogue(policy: Policy | null, agent: string): Catalogue {
       concurrency: limits.concurrency,
       answers_per_minute: limits.answers,
       max_age_s: limits.max_age_s,
+      ...(own?.auth === "signed" ? { signature_window_s: own.signature_window_s } : {}),
       rate: limits.rate,
     },
   };

@@ -8,6 +8,7 @@ import type { AgentPolicy, Limits, Policy } from "../policy/policy.ts";
 import type { ShimPool } from "../run/pool.ts";
 import type { StuckList } from "../spool/stuck.ts";
 import type { Answers } from "./answers.ts";
+import type { KeyStore } from "./key_store.ts";
 import type { Log } from "./log.ts";
 import type { Publisher } from "./publisher.ts";
 import type { Runs } from "./runs.ts";
@@ -17,6 +18,7 @@ import type { TrustStore } from "./trust_store.ts";
 export interface Core {
   readonly ledger: Ledger;
   readonly trust: TrustStore;
+  readonly keys: KeyStore;
   readonly slots: Slots;
   readonly answers: Answers;
   readonly pool: ShimPool;

@@ -17,6 +17,7 @@ import { deniedUnderRoot } from "../policy/root_denials.ts";
 import { checkProgram } from "../spool/layout.ts";
 import { shellWord } from "../spool/shell_word.ts";
 import type { Finding } from "../spool/types.ts";
+import { readKeys } from "./key_store.ts";
 
 /** How a program is named to the runtime's permissions. */
 export function grantName(program: string): string {
@@ -46,6 +47,26 @@ export function notGranted(program: string): Finding {
   return finding("program-not-granted", program, message, /\p{Cc}/u.test(mend) ? "" : mend);
 }
 
+/** Agents that must sign and have no key to do it with: warnings, since a key may still be made. */
+function keyFindings(policy: Policy): Finding[] {
+  const signing = [...policy.agents.values()].filter(({ auth }) => auth === "signed");
+  if (signing.length === 0) return [];
+  const { entries, fault } = readKeys();
+  const findings: Finding[] = [];
+  const warn = (path: string, message: string, mend: string) =>
+    findings.push({ level: "warning", check: "keys", path: printable(path), message, mend });
+  if (fault !== null) warn("keys", `No key counts: ${fault}`, "");
+  for (const { file, why } of entries.values()) {
+    if (why !== "") warn(`keys/${file}`, `No key: ${why}`, "");
+  }
+  for (const { name } of signing) {
+    if ([...entries.values()].some(({ key }) => key?.agent === name)) continue;
+    const mend = `./bin/chb key new ${name}-1 --agent ${name} | sh`;
+    warn(`agents.${name}`, "It must sign what it asks, and has no key", mend);
+  }
+  return findings;
+}
+
 /** Every finding about this policy in the working directory; empty is what is wanted. */
 export function hostFindings(policy: Policy): Finding[] {
   const findings: Finding[] = [];
@@ -55,6 +76,7 @@ export function hostFindings(policy: Policy): Finding[] {
   for (const e of notServed(policy).errors) {
     findings.push(finding("not-served", e.path, e.message, ""));
   }
+  findings.push(...keyFindings(policy));
   for (const program of policyPrograms(policy)) {
     const command = grantName(program);
     if (Deno.permissions.querySync({ name: "run", command }).state !== "granted") {

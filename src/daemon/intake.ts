@@ -29,9 +29,11 @@ import { objectRefusal } from "../spool/object_check.ts";
 import { readClaim } from "../spool/read_claim.ts";
 import { removeRefused } from "../spool/publish.ts";
 import type { Claim, Look } from "../spool/types.ts";
+import { readsOnly } from "../surface.ts";
 import { transition } from "../transitions.ts";
 import { builtinAnswer } from "./builtins.ts";
 import type { Core } from "./core.ts";
+import { noteSigned } from "./note_signed.ts";
 import { base, type Prepared } from "./runs.ts";
 import { sha256 } from "./trust_store.ts";
 
@@ -81,6 +83,8 @@ export class Intake {
       read: readClaim,
       sha256,
       requestDigest,
+      signingKey: (agent, name) => core.keys.find(agent, name),
+      carriedOut: (agent, digest) => core.ledger.wasCarriedOut(agent, digest),
       rowById: (agent, id) => core.ledger.rowById(agent, id),
       rowByKey: (agent, key) => core.ledger.rowByKey(agent, key),
       countIds: (rid) => core.ledger.idsOf(rid).length,
@@ -272,6 +276,7 @@ export class Intake {
       reason: refusal.reason,
       ...(c.request === undefined ? {} : { verb: printable(c.request.verb, 80) }),
       ...(c.request_sha256 === undefined ? {} : { request_sha256: c.request_sha256 }),
+      ...signedBy(c),
       uid: claim.look.uid,
     });
     const known = {
@@ -330,8 +335,10 @@ export class Intake {
       id,
       claim: claim.random,
       ...(join ? { replay_of: row.id } : {}),
+      ...signedBy(c),
       state: row.state,
     });
+    noteSigned(tx, c, row.rid, this.#deps);
     if (join) tx.bindId(claim.agent, id, row.rid);
     tx.updateRow(row.rid, { replays: row.replays + 1 });
     batch.after.push(() => {
@@ -350,7 +357,9 @@ export class Intake {
       id,
       claim: claim.random,
       verb: name,
+      ...signedBy(c),
     });
+    if (!readsOnly(name)) noteSigned(tx, c, null, this.#deps);
     const result: Result = {
       chb: 1,
       id,
@@ -425,6 +434,7 @@ export class Intake {
       request_sha256,
       digest,
       policy: policy.digest,
+      ...signedBy(c),
       uid: claim.look.uid,
       ...(request.note === undefined ? {} : { note: printable(request.note, 1000) }),
     });
@@ -459,6 +469,7 @@ export class Intake {
     if (prepared === null) {
       const result = pendingResult(fields, blocked === "lock" ? "lock" : "slot", accepted);
       const rid = tx.insertRow({ ...fields, result });
+      noteSigned(tx, c, rid, this.#deps);
       core.slots.wait({
         rid,
         agent: claim.agent,
@@ -486,6 +497,7 @@ export class Intake {
     });
     const result = runningResult(fields, now, timeout_ms, started);
     const rid = tx.insertRow({ ...fields, result });
+    noteSigned(tx, c, rid, this.#deps);
     core.slots.start(rid, claim.agent, verb.lock);
     batch.started.push(rid);
     batch.first.push(() => core.runs.launch(rid, verb.lock, ready));
@@ -512,6 +524,11 @@ export class Intake {
       this.#core.stuck.note(claim.agent, claim.name, code, claim.path);
     }
   }
+}
+
+/** Whose key signed a request, for its records; nothing for one that is not signed. */
+function signedBy(c: Candidate): { signed_by?: string } {
+  return c.signed === undefined ? {} : { signed_by: c.signed.key };
 }
 
 /** What one batch gathers. */

@@ -16,6 +16,8 @@ import type {
   Policy,
   VerbPolicy,
 } from "../policy/policy.ts";
+import type { Envelope } from "../request/envelope.ts";
+import type { SigningKey } from "../request/key_file.ts";
 import type { Json, Request } from "../request/request.ts";
 import type { Claim, Look, ReadOutcome } from "../spool/types.ts";
 import type { StageName } from "./stages.ts";
@@ -28,6 +30,10 @@ export interface Candidate {
   bytes?: Uint8Array;
   request_sha256?: string;
   value?: Json;
+  /** Set for an agent that signs: what it sent, before the signature was judged. */
+  envelope?: Envelope;
+  /** Set once a signature holds: by which key, over which bytes, and their digest. */
+  signed?: { readonly key: string; readonly bytes: Uint8Array; readonly sha256: string };
   request?: Request;
   /** Idempotency key: the request's own, else the id. */
   key?: string;
@@ -52,6 +58,10 @@ export interface GateDeps {
   objectRefusal(look: Look, size_max: number, owners: ReadonlySet<number> | "any"): string | null;
   read(claim: Claim, max: number): ReadOutcome;
   sha256(bytes: Uint8Array): string;
+  /** The key of this name when it is this agent's, whether valid now or not, or null. */
+  signingKey(agent: string, name: string): SigningKey | null;
+  /** True when signed bytes of this digest were carried out for this agent and not released. */
+  carriedOut(agent: string, sha256: string): boolean;
   requestDigest(
     facts: { verb: string; args: CheckedArgs; scope: Class | null; max_spend: number | null },
   ): string;

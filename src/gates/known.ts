@@ -9,11 +9,17 @@
  *
  * The same bytes count as the same request even when policy has changed in the meantime.
  *
+ * For a signed request, besides:
+ *
+ * 4. Its row answers however old the signature is; without one, bytes that were carried out before
+ *    are refused, and so are bytes outside the window: neither can start, nor join a row.
+ *
  * @module
  */
 import type { Row } from "../ledger/types.ts";
 import { checkArgs } from "../policy/check_args.ts";
 import { type Candidate, filled, type GateDeps, PASS, refuse, type Verdict } from "./candidate.ts";
+import { carriedOut, replayed, stale } from "./signed.ts";
 
 /** Ids that one row may be known under. */
 export const MAX_IDS = 32;
@@ -66,15 +72,17 @@ export function replay(c: Candidate, deps: GateDeps): Verdict {
   const id = filled(c.claim.id ?? undefined, "id");
   const key = filled(c.key, "key");
   const byId = deps.rowById(agent, id);
-  const byKey = deps.rowByKey(agent, key);
-  const row = byId ?? byKey;
-  if (row === null) return PASS;
+  if (byId === null && carriedOut(c, deps)) return replayed();
+  const row = byId ?? deps.rowByKey(agent, key);
+  if (row === null) return stale(c, deps);
   const same = row.request_sha256 === c.request_sha256 || row.digest === digestNow(c, deps);
   if (byId !== null) {
     if (!same || byId.key !== key) return conflict("id", id, byId);
     return { kind: "replay", row: byId, join: false };
   }
   if (!same) return conflict("idempotency_key", key, row);
+  const old = stale(c, deps);
+  if (old.kind !== "pass") return old;
   if (deps.countIds(row.rid) >= MAX_IDS) {
     return refuse(
       "replay",

@@ -8,7 +8,9 @@
  * 3. Every stage up to `base` is bounded and none waits, so no entry delays another (Q5).
  * 4. A candidate that falls off the end without a verb or a built-in is refused: nothing is
  *    permitted by being forgotten.
- * 5. Nothing is bound before every stage up to `base` has passed; a refusal here binds neither
+ * 5. What a request asks is not read before it is known who asks: the text of a signed request is
+ *    parsed after `auth`.
+ * 6. Nothing is bound before every stage up to `base` has passed; a refusal here binds neither
  *    id nor key.
  *
  * `claim` comes before this module sees a candidate; `slot`, `recheck` and `start` come after it,
@@ -24,6 +26,7 @@ import { kill, killedRefusal, name, object, read } from "./entry.ts";
 import { fresh, replay } from "./known.ts";
 import { approval, base, rate } from "./load.ts";
 import { allow, args, denial, scope, spend } from "./permit.ts";
+import { payloadParse, payloadSchema } from "./signed.ts";
 import type { StageName } from "./stages.ts";
 import { auth, parse, schema } from "./text.ts";
 
@@ -42,6 +45,9 @@ export const ORDER: readonly Stage[] = Object.freeze([
   { name: "parse", check: parse },
   { name: "schema", check: schema },
   { name: "auth", check: auth },
+  // Of a signed request the first two have judged the envelope; its text is read only now.
+  { name: "parse", check: payloadParse },
+  { name: "schema", check: payloadSchema },
   { name: "fresh", check: fresh },
   { name: "replay", check: replay },
   { name: "denial", check: denial },

@@ -12,6 +12,7 @@ import { check } from "./check.ts";
 import type { Command, Io, Parsed } from "./command.ts";
 import { table } from "./command.ts";
 import { init } from "./init.ts";
+import { key } from "./key.ts";
 import { kill } from "./kill.ts";
 import { mounts } from "./mounts.ts";
 import { resume } from "./resume.ts";
@@ -51,6 +52,7 @@ const COMMANDS: readonly Command[] = [
   resume,
   schema,
   mounts,
+  key,
   version,
 ];
 

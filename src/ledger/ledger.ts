@@ -216,6 +216,16 @@ export class Ledger {
     return records.length === 0 ? null : { kind: "answer", answer: null };
   }
 
+  /**
+   * True when signed bytes were carried out for an agent: noted, and neither released nor forgotten.
+   *
+   * @param sha256 of the signed bytes, lower-case hex
+   */
+  wasCarriedOut(agent: string, sha256: string): boolean {
+    return this.#db.get("SELECT 1 FROM signed WHERE agent = ? AND sha256 = ?", agent, sha256) !==
+      undefined;
+  }
+
   /** Every answer that was saved and not dropped, oldest first. */
   answers(): StoredAnswer[] {
     return this.#db.all("SELECT claim, agent, target, document FROM answers ORDER BY n")

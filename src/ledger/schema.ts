@@ -92,6 +92,19 @@ export const SCHEMA: ReadonlyMap<string, string> = new Map([
 ) STRICT`,
   ],
   [
+    // Signed bytes that were carried out; `rid` outlives its row, and is null where there is none.
+    "signed",
+    `CREATE TABLE signed (
+  agent TEXT NOT NULL,
+  sha256 TEXT NOT NULL,
+  rid INTEGER,
+  until_ms REAL NOT NULL,
+  PRIMARY KEY (agent, sha256)
+) STRICT, WITHOUT ROWID`,
+  ],
+  ["signed_until", `CREATE INDEX signed_until ON signed (until_ms)`],
+  ["signed_rid", `CREATE INDEX signed_rid ON signed (rid) WHERE rid IS NOT NULL`],
+  [
     "records",
     `CREATE TABLE records (seq INTEGER PRIMARY KEY, claim TEXT, line TEXT NOT NULL) STRICT`,
   ],

@@ -149,6 +149,40 @@ export class Tx {
       throw new RangeError(`Cannot release row ${rid}: there is none`);
     }
     this.#db.run("DELETE FROM ids WHERE rid = ?", rid);
+    this.#db.run("DELETE FROM signed WHERE rid = ?", rid);
+  }
+
+  /**
+   * Remembers signed bytes that are carried out, until a moment, and forgets some whose time is over:
+   * more than are added, so that what is remembered stays bounded without any other sweep. A release
+   * of the row forgets them at once; the end of the row does not.
+   *
+   * @param signed `sha256` of the signed bytes, lower-case hex; `rid` of the row that they made, or
+   *   null; `until_ms` by the wall clock
+   */
+  noteSigned(
+    signed: {
+      readonly agent: string;
+      readonly sha256: string;
+      readonly rid: number | null;
+      readonly until_ms: number;
+    },
+  ): void {
+    this.#check();
+    this.#db.run(
+      "DELETE FROM signed WHERE (agent, sha256) IN " +
+        "(SELECT agent, sha256 FROM signed WHERE until_ms < ? ORDER BY until_ms LIMIT 8)",
+      this.#now(),
+    );
+    const { agent, sha256, rid, until_ms } = signed;
+    this.#db.run(
+      "INSERT INTO signed VALUES (?, ?, ?, ?) ON CONFLICT (agent, sha256) " +
+        "DO UPDATE SET rid = excluded.rid, until_ms = MAX(until_ms, excluded.until_ms)",
+      agent,
+      sha256,
+      rid,
+      until_ms,
+    );
   }
 
   /** Notes that the documents of these rows, as committed before, are published. */

@@ -96,6 +96,7 @@ export type AuditEventName =
   | "killed"
   | "resumed"
   | "trusted"
+  | "keys"
   | "pins"
   | "repaired"
   | "human";

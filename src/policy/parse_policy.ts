@@ -218,15 +218,24 @@ function parseAgent(
       'Add "agent_uid", or use "mount": "role"',
     );
   }
-  const { verbs, auth, scope, mount, uids } = raw;
+  if (raw.mount === "synced" && raw.auth !== "signed") {
+    findings.error(
+      below(path, "mount"),
+      "Others than the agent can write into a synced folder, and nothing says who asks",
+      'Add "auth": "signed" and a key, or use "mount": "role"',
+    );
+  }
+  const { verbs, auth, signature_window_s, scope, mount, uids } = raw;
   if (
     findings.errors.length > before || verbs === undefined || auth === undefined ||
-    scope === undefined || mount === undefined || uids === undefined
+    signature_window_s === undefined || scope === undefined || mount === undefined ||
+    uids === undefined
   ) return undefined;
   return {
     name,
     verbs,
     auth,
+    signature_window_s,
     scope,
     mount,
     agent_uid: raw.agent_uid ?? null,

@@ -96,7 +96,9 @@ export interface VerbPolicy {
 export interface AgentPolicy {
   readonly name: string;
   readonly verbs: readonly string[];
-  readonly auth: "placement";
+  readonly auth: "placement" | "signed";
+  /** Seconds that `created_at` of a signed request may differ from its arrival. */
+  readonly signature_window_s: number;
   readonly scope: Class;
   readonly mount: "role" | "single" | "synced";
   readonly agent_uid: number | null;

@@ -28,8 +28,6 @@ export interface TextField extends Common {
 export interface ChoiceField extends Common {
   readonly kind: "choice";
   readonly values: readonly string[];
-  /** Values that are planned but not served, each with the reason. */
-  readonly later?: Readonly<Record<string, string>>;
   readonly default?: string;
 }
 
@@ -464,16 +462,18 @@ export const AGENT = {
   },
   auth: {
     kind: "choice",
-    values: ["placement"],
-    later: {
-      signature: "Signatures are not served by this version",
-      signed: "Signatures are not served by this version",
-      hmac: "Signatures are not served by this version",
-      "hmac-sha256": "Signatures are not served by this version",
-      ed25519: "Signatures are not served by this version",
-    },
+    values: ["placement", "signed"],
     default: "placement",
-    description: "`placement`: the right to write into the agent's queue is the credential.",
+    description: "`placement`: the right to write into the agent's queue is the credential. " +
+      "`signed`: every request carries a signature by one of the agent's keys in `keys/`.",
+  },
+  signature_window_s: {
+    kind: "integer",
+    min: 1,
+    max: 86_400,
+    default: 300,
+    description: "Seconds that `created_at` of a signed request may lie before or after its " +
+      "arrival.",
   },
   scope: {
     kind: "choice",
@@ -483,13 +483,11 @@ export const AGENT = {
   },
   mount: {
     kind: "choice",
-    values: ["role", "single"],
-    later: {
-      synced: "A synced folder needs signatures, which are not served by this version",
-    },
+    values: ["role", "single", "synced"],
     default: "role",
-    description: "How the sandbox sees the spool: `role`, each directory as a mount of its own, " +
-      "or `single`, one mount of them all, which needs `agent_uid`.",
+    description: "How the sandbox sees the spool: `role`, each directory as a mount of its own; " +
+      "`single`, one mount of them all, which needs `agent_uid`; or `synced`, a folder that a " +
+      'sync program carries, which needs `"auth": "signed"`.',
   },
   agent_uid: {
     kind: "integer",

@@ -181,13 +181,10 @@ function readField(field: Field, value: unknown, path: string, findings: Finding
     case "choice": {
       if (typeof value !== "string") return wrongType();
       if (field.values.includes(value)) return value;
-      const later = field.later !== undefined && Object.hasOwn(field.later, value)
-        ? field.later[value]
-        : undefined;
       findings.error(
         path,
-        later ?? `No value "${printable(value, 60)}" here`,
-        `${later === undefined ? didYouMean(value, field.values) : ""}${rightFor(field)}`,
+        `No value "${printable(value, 60)}" here`,
+        `${didYouMean(value, field.values)}${rightFor(field)}`,
       );
       return undefined;
     }

@@ -203,7 +203,7 @@ function envelopeSchema(): Schema {
         properties: {
           alg: { enum: ["hmac-sha256", "ed25519"] },
           key: matching(ID, "Name of the key."),
-          sig: matching("^(?:[0-9a-f]{2})+$", "Signature in lower-case hex."),
+          sig: matching("^(?:[0-9a-f]{64}|[0-9a-f]{128})$", "Signature in lower-case hex."),
         },
       },
     },
@@ -360,6 +360,7 @@ function catalogueSchema(): Schema {
       trusted: { type: "boolean", description: "A human has trusted a policy." },
       policy: nullable(matching(SHA256, "Digest of the trusted policy.")),
       scope: { enum: CLASSES, description: "The widest class that this agent may use." },
+      auth: { enum: ["placement", "signed"], description: "Whether requests must be signed." },
       verbs: {
         type: "array",
         items: {

@@ -16,6 +16,7 @@
 import { isId, isKey, printable } from "../names.ts";
 import { type Class, CLASSES } from "../policy/policy.ts";
 import { didYouMean } from "../policy/suggest.ts";
+import { INSTANT_WORDS, parseInstant } from "./instant.ts";
 import { type Json, PROTOCOL, type Request } from "./request.ts";
 
 /** The outcome: a request, or the path of the wrong field ("" for the whole) with words for it. */
@@ -65,10 +66,25 @@ const FIELDS: ReadonlyMap<string, Field> = new Map<string, Field>([
   ["chb", number(`${PROTOCOL}`, (value) => value === PROTOCOL)],
 ]);
 
+const isInstant = (value: Json): value is string =>
+  typeof value === "string" && parseInstant(value) !== null;
+
+/** What a signed request has besides, and must have. */
+const SIGNED_FIELDS: ReadonlyMap<string, Field> = new Map<string, Field>([
+  ...FIELDS,
+  ["agent", text("the name of the agent", isId)],
+  ["created_at", text(INSTANT_WORDS, isInstant)],
+]);
+
 /** The names of the fields, in their order. */
 export const REQUEST_FIELDS: readonly string[] = Object.freeze([...FIELDS.keys()]);
 
-const ALL_FIELDS = `Fields: ${REQUEST_FIELDS.join(", ")}`;
+/** Fields that a signed request must have besides the verb. */
+export const SIGNED_REQUIRED = ["id", "agent", "created_at"] as const;
+
+function allFields(fields: ReadonlyMap<string, Field>): string {
+  return `Fields: ${[...fields.keys()].join(", ")}`;
+}
 
 /**
  * Checks the shape of a request. The first fault in this order answers: no object, another
@@ -76,11 +92,15 @@ const ALL_FIELDS = `Fields: ${REQUEST_FIELDS.join(", ")}`;
  * bounds, an id that is not the file's.
  *
  * @param value what `parseStrictJson` gave
- * @param ctx `id`: the id in the file name
+ * @param ctx `id`: the id in the file name; `signed`: it is the payload of a signed request
  */
-export function parseRequest(value: Json, ctx: { readonly id: string }): ParsedRequest {
+export function parseRequest(
+  value: Json,
+  ctx: { readonly id: string; readonly signed?: boolean },
+): ParsedRequest {
+  const fields = ctx.signed === true ? SIGNED_FIELDS : FIELDS;
   if (!isObject(value)) {
-    return wrong("", `The request is ${kindOf(value)}, not an object`, ALL_FIELDS);
+    return wrong("", `The request is ${kindOf(value)}, not an object`, allFields(fields));
   }
   // Another version may know other fields: its number is the only thing that can be judged.
   const version = value["chb"];
@@ -91,7 +111,9 @@ export function parseRequest(value: Json, ctx: { readonly id: string }): ParsedR
       `Versions served: ${PROTOCOL}. Send "chb": ${PROTOCOL}, or leave it out`,
     );
   }
-  if (Object.hasOwn(value, "payload") && Object.hasOwn(value, "auth")) {
+  if (
+    ctx.signed !== true && Object.hasOwn(value, "payload") && Object.hasOwn(value, "auth")
+  ) {
     return wrong(
       "auth",
       "The request is signed, and this bridge takes plain requests from this agent",
@@ -99,11 +121,11 @@ export function parseRequest(value: Json, ctx: { readonly id: string }): ParsedR
     );
   }
   for (const name of Object.keys(value)) {
-    if (FIELDS.has(name)) continue;
+    if (fields.has(name)) continue;
     return wrong(
       printable(name, 64),
       `Unknown field "${printable(name, 64)}"`,
-      `${didYouMean(name, REQUEST_FIELDS)}${ALL_FIELDS}`,
+      `${didYouMean(name, [...fields.keys()])}${allFields(fields)}`,
     );
   }
   if (!Object.hasOwn(value, "verb")) {
@@ -113,7 +135,15 @@ export function parseRequest(value: Json, ctx: { readonly id: string }): ParsedR
       'Name a verb, such as {"verb": "bridge.ping"}; inbox/catalogue.json lists them all',
     );
   }
-  for (const [name, field] of FIELDS) {
+  for (const name of ctx.signed === true ? SIGNED_REQUIRED : []) {
+    if (Object.hasOwn(value, name)) continue;
+    return wrong(
+      name,
+      `Missing field "${name}", which a signed request must have`,
+      `Sign a payload with ${SIGNED_REQUIRED.join(", ")}`,
+    );
+  }
+  for (const [name, field] of fields) {
     const found = value[name];
     if (found === undefined || field.holds(found)) continue;
     const near = name === "scope" && typeof found === "string" ? didYouMean(found, CLASSES) : "";
@@ -136,6 +166,8 @@ export function parseRequest(value: Json, ctx: { readonly id: string }): ParsedR
 
 /** The fields of a value that has passed every check. */
 function typed(value: { readonly [key: string]: Json }): Request {
+  const { agent, created_at } = value;
+  const created_ms = typeof created_at === "string" ? parseInstant(created_at) : null;
   const args = value["args"];
   const { verb, id, idempotency_key, timeout_s, max_age_s, scope, max_spend, plan, note } = value;
   return Object.freeze({
@@ -149,6 +181,8 @@ function typed(value: { readonly [key: string]: Json }): Request {
     ...(typeof max_spend === "number" ? { max_spend } : {}),
     ...(typeof plan === "string" ? { plan } : {}),
     ...(typeof note === "string" ? { note } : {}),
+    ...(typeof agent === "string" ? { agent } : {}),
+    ...(created_ms === null ? {} : { created_ms }),
   });
 }
 

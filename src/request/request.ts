@@ -30,4 +30,7 @@ export interface Request {
   readonly max_spend?: number;
   readonly plan?: string;
   readonly note?: string;
+  /** Of a signed request only: whose it is, and when it was made, milliseconds since the epoch. */
+  readonly agent?: string;
+  readonly created_ms?: number;
 }
