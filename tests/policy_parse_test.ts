@@ -371,6 +371,24 @@ const ROWS: readonly Row[] = [
   row("shim of two verbs", [...RESTART, "shim"], ["docker ps"], "agents.main.verbs", [
     "docker restart",
   ]),
+  ...[
+    ["without a program", "{service} restart"],
+    ["with a path", "/usr/bin/docker restart {service}"],
+    ["with two spaces", "docker  restart {service}"],
+    ["with a quote", "docker restart 'web'"],
+    ["with a glob", "docker restart *"],
+    ["with a glued placeholder", "docker restart x{service}"],
+    ["with an unknown placeholder", "docker restart {servcie}"],
+    ["that gives an argument twice", "docker restart {service} {service}"],
+  ].map(([name, call]) =>
+    row(`shim ${name}`, [...RESTART, "shim"], [call], "verbs.restart.shim[0]", [
+      "docker compose restart --timeout=5 {service}",
+      "docker-compose restart --service={service}",
+    ])
+  ),
+  row("shim without an argument", [...NOTE, "shim"], ["note"], "verbs.note.shim[0]", [
+    "note --text={text} {tag}",
+  ]),
   row("unknown key of a verb", [...RESTART, "timeout"], 5, "verbs.restart.timeout", undefined),
 
   row(

@@ -418,7 +418,7 @@ of it, as the full example does: \`-f\` with a file in \`base/\`, \`--project-di
 | \`on_crash\`: \`lookup\` | as \`uncertain\`: nobody is asked |
 | \`notify\` | nobody is told |
 | \`retention\`, \`limits.results_files\`, \`limits.results_bytes\` | nothing is removed or forgotten |
-| \`needs\`, \`shim\` | of no effect: nothing confines commands, and no stand-ins are made |`,
+| \`needs\` | of no effect: nothing confines commands |`,
 
     "## Built-in verbs",
     `Every agent has them, and no policy defines one: ${BUILTIN_VERBS.map(code).join(", ")}. Some of

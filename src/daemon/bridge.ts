@@ -43,6 +43,7 @@ import { type Arrival, Intake } from "./intake.ts";
 import { KeyStore } from "./key_store.ts";
 import { noteSwitch, SwitchWatch } from "./kill_record.ts";
 import { isRaised, raiseSwitch, switchAgent } from "./kill_switch.ts";
+import { publishKit } from "./kit.ts";
 import type { Log } from "./log.ts";
 import { encodeDocument, Publisher } from "./publisher.ts";
 import { recover } from "./recover.ts";
@@ -700,6 +701,7 @@ export class Bridge {
         const document = catalogue(this.#core.policy(), agent);
         publish(agent, "inbox", "catalogue.json", encodeDocument(document));
         publish(agent, "inbox", "README", Buffer.from(INBOX_README));
+        publishKit(agent);
       } catch (error) {
         this.#parts.log("WARN", "catalogue", { agent, error: errorCode(error) });
       }
@@ -783,8 +785,11 @@ export class Bridge {
 /** What an agent reads first once the bridge runs. */
 const INBOX_README = `This is the inbox of a container-host bridge (chb). It is running.
 
+  kit/AGENTS.md    read this first: one page on how to ask, wait and read
+  kit/chb-request  the helper:  sh /chb/inbox/kit/chb-request --verbs
   catalogue.json   what you may ask for, with an example request each
   status.json      whether the bridge is up (its seq moves every 5 s) and your newest requests
+  messages/        what people on the host wrote to you
   refused/         answers to entries that had no usable name
 
 Ask by writing /chb/queue/<id>.json, for example:  {"verb":"bridge.ping"}

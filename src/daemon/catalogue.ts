@@ -26,6 +26,8 @@ export interface CatalogueVerb {
   readonly approval: string;
   readonly timeout_s: number | null;
   readonly lock: string | null;
+  /** Calls of the stand-in programs that mean this verb. */
+  readonly shim: readonly string[];
   readonly example: unknown;
 }
 
@@ -54,6 +56,7 @@ function policyVerb(verb: VerbPolicy): CatalogueVerb {
     approval: verb.approval,
     timeout_s: verb.timeout_s,
     lock: verb.lock,
+    shim: verb.shim,
     example: {
       verb: verb.name,
       ...(verb.args.size === 0 ? {} : { args: exampleArgs(verb) }),
@@ -80,6 +83,7 @@ export function catalogue(policy: Policy | null, agent: string): Catalogue {
       approval: "never",
       timeout_s: null,
       lock: null,
+      shim: [],
       example: { verb: name },
     });
   }

@@ -19,6 +19,7 @@ import { parseArgs } from "./parse_args.ts";
 import { type ArgvRules, parseArgv, spoolPath } from "./parse_argv.ts";
 import type { Lookup, VerbPolicy } from "./policy.ts";
 import type { LOOKUP, SectionOf, VERB } from "./policy_table.ts";
+import { checkShim } from "./parse_shim.ts";
 import type { Findings } from "./read_section.ts";
 import { warnEngine, warnUntracked } from "./verb_warnings.ts";
 
@@ -123,6 +124,8 @@ export function parseVerb(
     );
   }
   if (argv !== undefined) warnEngine(argv, args, env, path, findings);
+
+  checkShim(raw.shim ?? [], args, path, findings);
 
   const { class: klass, timeout_s } = raw;
   if (

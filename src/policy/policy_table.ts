@@ -440,12 +440,18 @@ export const VERB = {
   },
   shim: {
     kind: "list",
-    of: { kind: "text", format: "filled", max: 200, description: "A call, such as `docker ps`." },
+    of: {
+      kind: "text",
+      format: "filled",
+      max: 200,
+      description: "A call, such as `docker compose restart {service}`.",
+    },
     min: 0,
     max: 32,
     unique: true,
     default: [],
-    description: "Calls of the sandbox's stand-in programs that map onto this verb.",
+    description: "Calls of the sandbox's stand-in programs (`inbox/kit/shims/`) that mean this " +
+      "verb. `{name}` as a whole word or as the tail of `--flag={name}` is an argument.",
   },
 } as const satisfies Section;
 

@@ -376,6 +376,11 @@ function catalogueSchema(): Schema {
             approval: { enum: ["never", "always", "when-planned"] },
             timeout_s: nullable({ type: "number", description: "Seconds at most." }),
             lock: nullable(text("Verbs with the same lock run one after the other.")),
+            shim: {
+              type: "array",
+              items: text("One call."),
+              description: "Calls of the stand-in programs that mean this verb.",
+            },
             example: { type: "object", required: ["verb"], description: "A valid request." },
           },
         },
