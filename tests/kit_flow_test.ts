@@ -85,7 +85,7 @@ Deno.test("in every shell: look, ask, follow, cancel, and find work again", asyn
 
     const verbs = await ask("--verbs");
     assertEquals(verbs.code, 0, tell(verbs));
-    for (const text of [...Object.keys(VERBS), "service: type=enum one of web|db", "--intent"]) {
+    for (const text of [...Object.keys(VERBS), "    service: enum: web|db\n", "--intent"]) {
       assertStringIncludes(verbs.out, text, tell(verbs));
     }
 

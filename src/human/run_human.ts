@@ -8,6 +8,7 @@ import { parseArgs } from "@std/cli/parse-args";
 import { EXIT } from "../codes.ts";
 import { errorCode, ExitError, UsageError } from "../errors.ts";
 import { printable } from "../names.ts";
+import { agentNote } from "./agent_note.ts";
 import { check } from "./check.ts";
 import type { Command, Io, Parsed } from "./command.ts";
 import { table } from "./command.ts";
@@ -53,6 +54,7 @@ const COMMANDS: readonly Command[] = [
   schema,
   mounts,
   key,
+  agentNote,
   version,
 ];
 

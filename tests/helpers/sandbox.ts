@@ -12,7 +12,7 @@ const DIRECTORIES = ["/usr/bin", "/bin", "/usr/sbin", "/sbin"];
 
 /** What the kit may use where it finds it; nothing else is in a directory of tools. */
 const TOOLS = [
-  ..."awk cat chmod cksum cp cut date dd env grep head id ls mkdir mktemp mv od printf rm".split(
+  ..."awk cat chmod cp cut date dd env grep head id ls mkdir mktemp mv od printf rm".split(
     " ",
   ),
   ..."sed sha256sum sleep sort sync tail touch tr true uname wc xxd".split(" "),
