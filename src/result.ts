@@ -102,3 +102,29 @@ export function refusalResult(
     ...extra,
   };
 }
+
+/**
+ * What is remembered of a result whose files were reaped: everything but the text of the output,
+ * which counts as dropped.
+ */
+export function reapedResult(result: Result): Result {
+  const { stdout, stderr } = result;
+  return {
+    ...result,
+    ...(stdout === undefined ? {} : { stdout: withoutText(stdout) }),
+    ...(stderr === undefined ? {} : { stderr: withoutText(stderr) }),
+  };
+}
+
+function withoutText(view: OutputView): OutputView {
+  return view.bytes === 0
+    ? view
+    : { ...view, head: "", tail: "", dropped_bytes: view.bytes, file: null, complete: false };
+}
+
+/** True when a stream had bytes and none of them is left in the result. */
+export function isOutputGone(result: Result): boolean {
+  return [result.stdout, result.stderr].some((view) =>
+    view !== undefined && view.bytes > 0 && view.dropped_bytes === view.bytes
+  );
+}

@@ -295,22 +295,6 @@ Deno.test("commands outside a root say so, and print no commands for a root", as
   }
 });
 
-Deno.test("chb check warns of a retention that nothing carries out", async () => {
-  await using bridge = await TestBridge.make({ trust: false });
-  const policy = (results_days: number) =>
-    JSON.stringify({
-      agents: { main: { verbs: [] } },
-      verbs: {},
-      retention: { results_days },
-      limits: { results_files: 100 },
-    });
-  const { code, out } = await bridge.chbWith(policy(1), "check", "-");
-  assertEquals(code, 0, out);
-  assertMatch(out, /^warning: retention\.results_days: .* removes no results/m);
-  assertMatch(out, /^warning: limits\.results_files: /m);
-  assert(!(await bridge.chbWith(policy(7), "check", "-")).out.includes("retention"));
-});
-
 Deno.test("chb mounts prints no lines for an agent that has no directories", async () => {
   await using bridge = await TestBridge.make({ trust: false });
   assertEquals((await bridge.chb("mounts", "--agent", "main")).code, 0);

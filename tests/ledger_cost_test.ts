@@ -10,11 +10,11 @@ function exercise(ledger: Ledger, reader: Ledger): void {
     const made = tx.insertRow(newRow("r1"));
     tx.append({ event: "accepted", agent: "main", id: "r1", claim: "c1" });
     tx.bindId("main", "r2", made);
-    tx.markPublished([made]);
+    tx.markPublished([{ rid: made, files: 1, bytes: 100 }]);
     return made;
   });
   ledger.transaction((tx) => {
-    tx.markPublished([rid]);
+    tx.markPublished([{ rid: rid, files: 1, bytes: 100 }]);
     tx.updateRow(rid, { state: "running", started_ms: 1 });
     tx.updateRow(rid, { result: newRow("r1").result });
     tx.saveAnswer({ claim: "c2", agent: "main", target: null, document: "{}" });
@@ -29,6 +29,20 @@ function exercise(ledger: Ledger, reader: Ledger): void {
       requires: [],
       bin_sha256: null,
     });
+  });
+  ledger.transaction((tx) => {
+    const old = tx.insertRow(newRow("r3", { state: "done" }));
+    tx.saveAnswer({ claim: "c4", agent: "main", target: "results/r4.json", document: "{}" });
+    tx.dropAnswer("c4");
+    tx.reaping.reapAnswer(2);
+    tx.reaping.forget(old);
+    tx.reaping.markHour(1, 1);
+    tx.reaping.dropHours(1);
+  });
+  ledger.transaction((tx) => {
+    const old = tx.insertRow(newRow("r5", { state: "done" }));
+    tx.updateRow(old, { pub: 1 });
+    tx.reaping.reap(old, newRow("r5").result);
   });
   for (const one of [ledger, reader]) {
     one.rowById("main", "r1");
@@ -45,12 +59,26 @@ function exercise(ledger: Ledger, reader: Ledger): void {
     one.countWaiting("main");
     one.head();
     one.records(1, 10);
+    one.metaNames("pins.");
+    const { reaping } = one;
+    reaping.horizon(1);
+    reaping.lastHour();
+    reaping.oldestRows("main", 10);
+    reaping.oldestAnswers("main", 10);
+    reaping.row(rid);
+    reaping.lastRow();
+    reaping.rows(0, 10, 10);
+    reaping.rowsOf("main", 0, 10);
+    reaping.countRows("main", 0, 10);
+    reaping.nextAgent("");
+    reaping.isTaken("main", "r9", 1, {});
+    reaping.isPolicyKnown("p");
     one.meta("k");
     one.currentTrust();
   }
 }
 
-Deno.test("no statement of the ledger scans a table, the list of open answers aside", () => {
+Deno.test("no statement of the ledger scans a table, only indexes of what is open or shown", () => {
   using state = new TempState();
   const statements = new Set<string>();
   {
@@ -74,10 +102,15 @@ Deno.test("no statement of the ledger scans a table, the list of open answers as
     const found = [...scans].filter(([sql]) =>
       !sql.includes("FROM sqlite_schema") && !sql.includes("'ledger.generation', '0'")
     );
-    assertEquals(found, [[
-      "SELECT claim, agent, target, document FROM answers ORDER BY n",
-      "SCAN answers",
-    ]]);
+    // What people decided is a handful; a piece of a count is as long as it was asked to be.
+    const indexes = found.filter(([, detail]) => !/trusts|subquery/.test(detail)).map((
+      [, detail],
+    ) => detail).sort();
+    assertEquals([...new Set(indexes)], [
+      "SCAN answers USING COVERING INDEX answers_shown",
+      "SCAN answers USING INDEX answers_open",
+      "SCAN rows USING COVERING INDEX rows_shown",
+    ]);
   } finally {
     db.close();
   }

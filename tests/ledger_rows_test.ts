@@ -81,7 +81,7 @@ Deno.test("updateRow() changes what it names; a new result makes the row unpubli
   using state = new TempState();
   const ledger = state.writer();
   const rid = ledger.transaction((tx) => tx.insertRow(newRow("r1")));
-  ledger.transaction((tx) => tx.markPublished([rid]));
+  ledger.transaction((tx) => tx.markPublished([{ rid: rid, files: 1, bytes: 100 }]));
   assertEquals(ledger.row(rid)?.pub, 1);
   ledger.transaction((tx) => tx.updateRow(rid, { attempt: 1, run: "f".repeat(32) }));
   assertEquals(ledger.row(rid)?.pub, 1);
@@ -110,17 +110,19 @@ Deno.test("markPublished() never marks a document that was decided in the same t
   const rid = ledger.transaction((tx) => tx.insertRow(newRow("r1")));
   const result = newRow("r1").result;
   ledger.transaction((tx) => {
-    tx.markPublished([rid]);
+    tx.markPublished([{ rid: rid, files: 1, bytes: 100 }]);
     tx.updateRow(rid, { result });
   });
   assertEquals(ledger.row(rid)?.pub, 0);
   ledger.transaction((tx) => {
     tx.updateRow(rid, { result });
-    tx.markPublished([rid]);
+    tx.markPublished([{ rid: rid, files: 1, bytes: 100 }]);
   });
   assertEquals(ledger.row(rid)?.pub, 0);
   assertEquals(ledger.unpublished(10).map((row) => row.rid), [rid]);
-  ledger.transaction((tx) => tx.markPublished([rid, 4711]));
+  ledger.transaction((tx) =>
+    tx.markPublished([rid, 4711].map((n) => ({ rid: n, files: 1, bytes: 100 })))
+  );
   assertEquals(ledger.unpublished(10), []);
 });
 

@@ -417,7 +417,6 @@ of it, as the full example does: \`-f\` with a file in \`base/\`, \`--project-di
 | \`approval\` other than \`never\`, \`cost\`, \`{max_spend}\` | the verb is refused, each time |
 | \`on_crash\`: \`lookup\` | as \`uncertain\`: nobody is asked |
 | \`notify\` | nobody is told |
-| \`retention\`, \`limits.results_files\`, \`limits.results_bytes\` | nothing is removed or forgotten |
 | \`needs\` | of no effect: nothing confines commands |`,
 
     "## Built-in verbs",

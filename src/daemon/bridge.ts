@@ -18,8 +18,8 @@ import { setImmediate } from "node:timers";
 import { errorCode, FatalError } from "../errors.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import { LedgerError } from "../ledger/ledger_error.ts";
-import { parsePolicy } from "../policy/parse_policy.ts";
-import type { AgentPolicy, Limits } from "../policy/policy.ts";
+import { defaultPolicy } from "../policy/default_policy.ts";
+import type { AgentPolicy } from "../policy/policy.ts";
 import { printable } from "../names.ts";
 import { isoTime } from "../result.ts";
 import { ShimPool } from "../run/pool.ts";
@@ -46,10 +46,11 @@ import { isRaised, raiseSwitch, switchAgent } from "./kill_switch.ts";
 import { publishKit } from "./kit.ts";
 import type { Log } from "./log.ts";
 import { encodeDocument, Publisher } from "./publisher.ts";
+import { Reaper } from "./reaper.ts";
 import { recover } from "./recover.ts";
 import { Runs } from "./runs.ts";
 import { Slots } from "./slots.ts";
-import { storedPins } from "./stored_pins.ts";
+import { pinnedAgents, storedPins } from "./stored_pins.ts";
 import { STATUS_EVERY_S, statusDocument } from "./status.ts";
 import { tellKeys } from "./tell_keys.ts";
 import type { TrustStore } from "./trust_store.ts";
@@ -63,6 +64,12 @@ const SMALL_BATCH = 8;
 const BATCH_MS = 100;
 /** Names of one agent that one turn of a scan takes in. */
 const SCAN = 512;
+
+/** Results left over by an earlier daemon that one turn publishes. */
+const CATCH_UP = 32;
+
+/** Milliseconds between two steps of reaping. */
+const REAP_PAUSE_MS = 8;
 
 /** Longest wait for running commands at a stop, milliseconds; supervisors give up after 90 s. */
 const ON_STOP_MS = 75_000;
@@ -124,22 +131,14 @@ async function breathe(turn_ms: number): Promise<void> {
   await new Promise((resolve) => setTimeout(resolve, Math.max(2, Math.min(25, turn_ms / 4))));
 }
 
-/** Limits of a bridge without a trusted policy: the defaults of the format. */
-function defaultLimits(): Limits {
-  const parsed = parsePolicy(
-    new TextEncoder().encode('{"agents":{"main":{"verbs":[]}},"verbs":{}}'),
-  );
-  if (!parsed.ok) throw new FatalError("Cannot make default limits: the empty policy is invalid");
-  return parsed.policy.limits;
-}
-
 export class Bridge {
   readonly #parts: BridgeParts;
   readonly #core: Core;
   readonly #intake: Intake;
   readonly #work: Work;
   readonly #served = new Map<string, Served>();
-  readonly #defaults = defaultLimits();
+  readonly #reaper: Reaper;
+  #reaping = false;
   readonly #switches: SwitchWatch;
   #watch: SpoolWatch | null = null;
   #stopping = false;
@@ -156,7 +155,7 @@ export class Bridge {
     this.#parts = parts;
     const { ledger, trust, log } = parts;
     this.#switches = new SwitchWatch(ledger, () => performance.now());
-    const limits = () => trust.policy?.limits ?? this.#defaults;
+    const limits = () => (trust.policy ?? defaultPolicy()).limits;
     const pool = new ShimPool({
       size: limits().concurrency,
       spares: 1,
@@ -190,6 +189,15 @@ export class Bridge {
     };
     this.#core = core;
     this.#intake = new Intake(core, (agent, name, error) => this.#stuck(agent, name, error));
+    this.#reaper = new Reaper({
+      ledger,
+      log,
+      limits,
+      retention: () => (trust.policy ?? defaultPolicy()).retention,
+      now: Date.now,
+      mono: () => performance.now(),
+      isActive: (run) => core.runs.active.has(run),
+    });
     this.#work = new Work(core, this.#intake.deps, () => this.#wake());
   }
 
@@ -254,6 +262,8 @@ export class Bridge {
     }
     if (this.#fatal !== null) throw this.#fatal;
     this.#stopping = true;
+    if (this.#parts.once) this.#reaper.all();
+    this.#reaper.close();
     this.#tellShed(true);
     this.#record({ event: "stopped-daemon", running: this.#core.slots.running });
     this.#publishStatus(true);
@@ -285,8 +295,7 @@ export class Bridge {
   /** Agents that left the policy may still have results to come. */
   #holdUnserved(): void {
     const { ledger } = this.#parts;
-    const rows = [...ledger.unfinished(), ...ledger.unpublished(1000), ...ledger.answers()];
-    for (const agent of new Set(rows.map((row) => row.agent))) {
+    for (const agent of pinnedAgents(ledger)) {
       const pins = this.#served.has(agent) ? null : storedPins(ledger, agent);
       if (pins !== null) holdPins(agent, pins);
     }
@@ -363,6 +372,7 @@ export class Bridge {
   #turn(): boolean {
     let more = false;
     this.#guard(() => more = this.#work.turn());
+    this.#guard(() => more = this.#core.publisher.catchUp(CATCH_UP) || more);
     const all = [...this.#served.values()];
     this.#turnOf = all.length === 0 ? 0 : (this.#turnOf + 1) % all.length;
     let next: number | null = null;
@@ -531,6 +541,7 @@ export class Bridge {
     const live: Live = {
       core: this.#core,
       work: this.#work,
+      reaper: this.#reaper,
       policyChanged: () => this.#policyChanged(),
       switchesChanged: () => this.#switchesChanged([]),
       wake: () => this.#wake(),
@@ -561,6 +572,7 @@ export class Bridge {
     this.#work.second();
     this.#tellShed(false);
     if (core.publisher.hasMarks) this.#intake.flush();
+    void this.#reap();
     for (const served of this.#served.values()) {
       if (served.stale) this.#statusOf(served, false);
     }
@@ -575,6 +587,22 @@ export class Bridge {
     this.#work.lapse();
     for (const served of this.#served.values()) served.stale = true;
     this.#wake();
+  }
+
+  /** Reaps while there is something to reap, in steps between which everything else goes on. */
+  async #reap(): Promise<void> {
+    if (this.#reaping) return;
+    this.#reaping = true;
+    try {
+      let more = true;
+      while (more && !this.#stopping && this.#fatal === null) {
+        more = false;
+        this.#guard(() => more = this.#reaper.step());
+        if (more) await new Promise((resolve) => setTimeout(resolve, REAP_PAUSE_MS));
+      }
+    } finally {
+      this.#reaping = false;
+    }
   }
 
   /** Takes over a policy that a human trusted while the daemon runs. */
@@ -661,6 +689,7 @@ export class Bridge {
     add("results cannot be published", this.#core.publisher.fault);
     add("the audit text cannot be written", this.#parts.textFault());
     add("commands cannot be started", this.#core.pool.fault);
+    add("what is old cannot be removed", this.#reaper.fault);
     add("the queue cannot be read", served.scanFault ?? this.#queueFault);
     return faults;
   }

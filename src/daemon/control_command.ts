@@ -12,6 +12,7 @@
 import type { Ledger, Tx } from "../ledger/ledger.ts";
 import type { Row } from "../ledger/types.ts";
 import type { Core } from "./core.ts";
+import type { Reaper } from "./reaper.ts";
 import type { Work } from "./work.ts";
 
 /** What became of a command. */
@@ -26,6 +27,7 @@ export interface ControlAnswer {
 export interface Live {
   readonly core: Core;
   readonly work: Work;
+  readonly reaper: Reaper;
   /** The trusted policy is another one now. */
   policyChanged(): void;
   /** A kill switch went up or down: what waits is answered, and agents see it. */

@@ -5,11 +5,13 @@
  */
 import type { ControlCommand } from "./control_command.ts";
 import { controlKill, controlResume } from "./control_kill.ts";
+import { controlReap } from "./control_reap.ts";
 import { controlTrust } from "./control_trust.ts";
 
 const ALL: readonly ControlCommand<unknown>[] = [
   controlKill as ControlCommand<unknown>,
   controlResume as ControlCommand<unknown>,
+  controlReap as ControlCommand<unknown>,
   controlTrust as ControlCommand<unknown>,
 ];
 

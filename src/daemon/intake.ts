@@ -34,11 +34,9 @@ import { transition } from "../transitions.ts";
 import { builtinAnswer } from "./builtins.ts";
 import type { Core } from "./core.ts";
 import { noteSigned } from "./note_signed.ts";
+import { MAX_REFUSED } from "./reap_files.ts";
 import { base, type Prepared } from "./runs.ts";
 import { sha256 } from "./trust_store.ts";
-
-/** Notes kept in `inbox/refused/`. */
-const MAX_REFUSED = 200;
 
 /** How soon an agent should look again, milliseconds. */
 export const POLL_AFTER_MS = 200;
@@ -340,7 +338,11 @@ export class Intake {
     });
     noteSigned(tx, c, row.rid, this.#deps);
     if (join) tx.bindId(claim.agent, id, row.rid);
-    tx.updateRow(row.rid, { replays: row.replays + 1 });
+    tx.updateRow(row.rid, {
+      replays: row.replays + 1,
+      // One that was reaped is published again, and counts as new from here.
+      ...(row.pub === 2 && row.state === "done" ? { pub: 0 } : {}),
+    });
     batch.after.push(() => {
       const now = this.#core.ledger.row(row.rid);
       if (now !== null) this.#core.publisher.replay(now, id);

@@ -8,19 +8,23 @@
  * 3. What an agent's directories do not take because they were replaced waits for the next start,
  *    which comes after a human looked (P3). It is no fault of the others.
  * 4. A row counts as published only in the commit after its file was renamed into place; a newer
- *    state of the row takes the mark away first.
+ *    state of the row takes the mark away first. The mark says what the row takes in `results/`.
+ * 5. What was reaped is published again only as the answer to a replay that asks for it.
  *
  * @module
  */
 import { errorCode } from "../errors.ts";
 import type { Ledger } from "../ledger/ledger.ts";
-import type { Row, StoredAnswer } from "../ledger/types.ts";
-import { isoTime, type Result } from "../result.ts";
-import { publish } from "../spool/publish.ts";
+import type { Published, Row, StoredAnswer } from "../ledger/types.ts";
+import { isoTime, isOutputGone, type Result } from "../result.ts";
+import { publish, resultSize } from "../spool/publish.ts";
 import type { Log } from "./log.ts";
 
 /** Milliseconds for which a row that has just started is not told. */
 const SOON_MS = 10;
+
+/** Rows remembered for another try while a catch-up is going on. */
+const MAX_RETRY = 1000;
 
 const encoder = new TextEncoder();
 
@@ -33,8 +37,10 @@ export class Publisher {
   readonly #ledger: Ledger;
   readonly #log: Log;
   readonly #now: () => number;
-  #marks = new Set<number>();
+  #marks = new Map<number, Published>();
   #dropped: string[] = [];
+  /** The last row of those that were unpublished at the start, as far as they were looked at. */
+  #caughtUp: number | null = null;
   readonly #soon = new Set<number>();
   readonly #retryRows = new Set<number>();
   readonly #retryAnswers = new Map<string, StoredAnswer>();
@@ -53,20 +59,20 @@ export class Publisher {
 
   /** Rows and answers that wait for another try. */
   get backlog(): number {
-    return this.#retryRows.size + this.#retryAnswers.size;
+    return this.#retryRows.size + this.#retryAnswers.size + (this.#caughtUp === null ? 0 : 1);
   }
 
   /** Rows published and claims answered since the last call, for the next transaction. */
-  takeMarks(): { rids: number[]; answered: string[] } {
-    const marks = { rids: [...this.#marks], answered: this.#dropped };
-    this.#marks = new Set();
+  takeMarks(): { rids: Published[]; answered: string[] } {
+    const marks = { rids: [...this.#marks.values()], answered: this.#dropped };
+    this.#marks = new Map();
     this.#dropped = [];
     return marks;
   }
 
   /** Puts marks back whose transaction did not happen. */
-  restoreMarks(rids: readonly number[], answered: readonly string[]): void {
-    for (const rid of rids) this.#marks.add(rid);
+  restoreMarks(rids: readonly Published[], answered: readonly string[]): void {
+    for (const published of rids) this.#marks.set(published.rid, published);
     this.#dropped.push(...answered);
   }
 
@@ -89,8 +95,9 @@ export class Publisher {
           this.#ledger.rowById(row.agent, id) === null
         );
       }
-      for (const id of ids) this.#result(row.agent, resultFor(row, id));
-      this.#marks.add(row.rid);
+      let bytes = 0;
+      for (const id of ids) bytes += this.#result(row.agent, resultFor(row, id));
+      this.#mark(row, ids.length, bytes);
       this.#retryRows.delete(row.rid);
       if (this.backlog === 0) this.#fault = null;
     } catch (error) {
@@ -132,11 +139,14 @@ export class Publisher {
         ? {
           replays: row.replays,
           replayed_at: isoTime(this.#now()),
-          hint: `stored result from ${row.result.finished_at ?? "earlier"}; ` +
+          hint: `stored result from ${row.result.finished_at ?? "earlier"}` +
+            `${isOutputGone(row.result) ? ", its output is not kept any more" : ""}; ` +
             "use a new id to run again",
         }
         : { replays: row.replays };
-      this.#result(row.agent, { ...resultFor(row, id), ...stored });
+      const bytes = this.#result(row.agent, { ...resultFor(row, id), ...stored });
+      // A result that had been reaped stands under this id alone now.
+      if (row.pub === 0 && row.state === "done") this.#mark(row, 1, bytes);
     } catch (error) {
       if (this.#heldBack(error)) return;
       this.#retryRows.add(row.rid);
@@ -184,8 +194,48 @@ export class Publisher {
     }
   }
 
-  #result(agent: string, result: Result): void {
-    publish(agent, "results", `${result.id}.json`, encodeDocument(result));
+  /**
+   * Publishes rows that were not published when the daemon started, a bounded number a call. What
+   * fails is tried again like everything else.
+   *
+   * @returns true when there may be more
+   */
+  catchUp(limit: number): boolean {
+    if (this.#caughtUp === null) return false;
+    const rows = this.#ledger.unpublished(limit, this.#caughtUp);
+    for (const row of rows) {
+      // One that has just started is told a moment later, or as finished.
+      if (row.state === "running" && this.#soon.has(row.rid)) continue;
+      // Where nothing can be published the rest stays in the ledger and not in memory.
+      if (this.#retryRows.size >= MAX_RETRY) return false;
+      this.row(row);
+      this.#caughtUp = row.rid;
+    }
+    this.#caughtUp = rows.length < limit ? null : rows.at(-1)?.rid ?? null;
+    return this.#caughtUp !== null;
+  }
+
+  /** From now on `catchUp` has to do with all rows that are not published. */
+  beginCatchUp(): void {
+    this.#caughtUp = 0;
+  }
+
+  /** @returns the size of the document, bytes */
+  #result(agent: string, result: Result): number {
+    const bytes = encodeDocument(result);
+    publish(agent, "results", `${result.id}.json`, bytes);
+    return bytes.length;
+  }
+
+  #mark(row: Row, documents: number, bytes: number): void {
+    let files = documents;
+    let size = bytes;
+    for (const view of [row.result.stdout, row.result.stderr]) {
+      if (view === undefined || view.file === null) continue;
+      files++;
+      size += resultSize(row.agent, view.file);
+    }
+    this.#marks.set(row.rid, { rid: row.rid, files, bytes: size });
   }
 
   /** Rule 3: true when another try can come to nothing before the next start. */

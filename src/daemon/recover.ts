@@ -11,15 +11,14 @@
  */
 import { errorCode } from "../errors.ts";
 import { isRun } from "../names.ts";
-import { removeRun } from "../run/order_file.ts";
-import { runDir } from "../run/run_dir.ts";
 import { leftoverClaims } from "../spool/claim.ts";
 import { sweepStaging } from "../spool/publish.ts";
 import type { Core } from "./core.ts";
 import type { Intake } from "./intake.ts";
 import type { Work } from "./work.ts";
 
-const KEEP_RUN_MS = 3_600_000;
+/** Results that are published before the service begins. */
+const CATCH_UP = 500;
 
 /** Runs recovery for these agents; the state lock is held. */
 export function recover(core: Core, intake: Intake, work: Work, agents: readonly string[]): void {
@@ -41,14 +40,15 @@ export function recover(core: Core, intake: Intake, work: Work, agents: readonly
   }
   holdLeftovers(core, work);
   while (work.turn()) { /* until nothing more can start or end now */ }
-  for (const row of core.ledger.unpublished(1000)) core.publisher.row(row);
+  // The first of them now, and the rest, if the results could not be published for long, in turns.
+  core.publisher.beginCatchUp();
+  core.publisher.catchUp(CATCH_UP);
   for (const answer of core.ledger.answers()) core.publisher.answer(answer);
   for (const agent of agents) {
     sweepStaging(agent);
     const claims = leftoverClaims(agent);
     for (let i = 0; i < claims.length; i += 64) intake.process(claims.slice(i, i + 64));
   }
-  sweepRuns(core);
 }
 
 /** Takes up what is left of runs that nobody waits for any more, as far as their directories say. */
@@ -56,25 +56,6 @@ function holdLeftovers(core: Core, work: Work): void {
   try {
     for (const entry of Deno.readDirSync("state/runs")) {
       if (entry.isDirectory && isRun(entry.name)) work.leftOver(entry.name);
-    }
-  } catch (error) {
-    core.log("WARN", "runs-not-listed", { error: errorCode(error) });
-  }
-}
-
-/** Removes run directories that no unfinished row names and that are older than an hour. */
-function sweepRuns(core: Core): void {
-  const now = Date.now();
-  try {
-    for (const entry of Deno.readDirSync("state/runs")) {
-      if (!entry.isDirectory || !isRun(entry.name) || core.runs.active.has(entry.name)) continue;
-      try {
-        const { mtime } = Deno.statSync(runDir(entry.name));
-        if (mtime !== null && now - mtime.getTime() < KEEP_RUN_MS) continue;
-        removeRun(entry.name);
-      } catch (error) {
-        core.log("WARN", "run-not-removed", { run: entry.name, error: errorCode(error) });
-      }
     }
   } catch (error) {
     core.log("WARN", "runs-not-listed", { error: errorCode(error) });

@@ -11,3 +11,8 @@ export function storedPins(ledger: Ledger, agent: string): Pins | null {
   const text = ledger.meta(`pins.${agent}`);
   return text === null ? null : JSON.parse(text);
 }
+
+/** Every agent of which pins were kept, served by now or not. */
+export function pinnedAgents(ledger: Ledger): string[] {
+  return ledger.metaNames("pins.").map((name) => name.slice("pins.".length));
+}

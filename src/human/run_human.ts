@@ -17,6 +17,7 @@ import { key } from "./key.ts";
 import { kill } from "./kill.ts";
 import { mounts } from "./mounts.ts";
 import { resume } from "./resume.ts";
+import { reap } from "./reap.ts";
 import { schema } from "./schema.ts";
 import { status } from "./status.ts";
 import { trust } from "./trust.ts";
@@ -51,6 +52,7 @@ const COMMANDS: readonly Command[] = [
   status,
   kill,
   resume,
+  reap,
   schema,
   mounts,
   key,

@@ -27,6 +27,7 @@ import type { Class } from "../policy/policy.ts";
 import { numberOf, numberOrNull, type SqlRow, textOf, textOrNull } from "./bind.ts";
 import { Database, identityOf, type LedgerMode, sameFile } from "./database.ts";
 import { LedgerError } from "./ledger_error.ts";
+import { ReapReads } from "./reap_reads.ts";
 import { FULL, fullRow, LIGHT, lightRow } from "./rows.ts";
 import { Tx } from "./tx.ts";
 import type {
@@ -35,6 +36,7 @@ import type {
   RecordRef,
   Row,
   SeenClaim,
+  Shown,
   StoredAnswer,
   StoredRecord,
   Trust,
@@ -65,12 +67,16 @@ export class Ledger {
   #head: RecordRef | null = null;
   #tx: Tx | null = null;
   #waiting = new Map<string, number>();
+  #shown = new Map<string, Shown>();
+  /** What only reaping asks. */
+  readonly reaping: ReapReads;
   /** The write-ahead log as it was after the writer's first commit. */
   #log: FileId | null = null;
 
   private constructor(db: Database, now: () => number) {
     this.#db = db;
     this.#now = now;
+    this.reaping = new ReapReads(db);
   }
 
   /**
@@ -138,6 +144,13 @@ export class Ledger {
     for (const [agent, change] of tx.waiting) {
       this.#waiting.set(agent, (this.#waiting.get(agent) ?? 0) + change);
     }
+    for (const [agent, { files, bytes }] of tx.shown) {
+      const before = this.#shown.get(agent);
+      this.#shown.set(agent, {
+        files: (before?.files ?? 0) + files,
+        bytes: (before?.bytes ?? 0) + bytes,
+      });
+    }
     this.#announce(tx.records);
     return value;
   }
@@ -173,10 +186,22 @@ export class Ledger {
       .map(fullRow).sort((a, b) => a.rid - b.rid);
   }
 
-  /** Rows whose document is not published as it stands, in order of arrival. */
-  unpublished(limit: number): Row[] {
-    return this.#db.all(`SELECT ${FULL} FROM rows WHERE pub = 0 ORDER BY rid LIMIT ?`, limit)
-      .map(fullRow);
+  /**
+   * Rows whose document is not published as it stands, in order of arrival.
+   *
+   * @param after only rows behind this one
+   */
+  unpublished(limit: number, after = 0): Row[] {
+    return this.#db.all(
+      `SELECT ${FULL} FROM rows WHERE pub = 0 AND rid > ? ORDER BY rid LIMIT ?`,
+      after,
+      limit,
+    ).map(fullRow);
+  }
+
+  /** What of each agent lies in its `results/`; kept up with every commit. Only for a writer. */
+  shown(): ReadonlyMap<string, Shown> {
+    return this.#shown;
   }
 
   /** The newest rows of an agent, newest first, released ones included. */
@@ -198,10 +223,12 @@ export class Ledger {
     const row = this.#db.get("SELECT rid FROM rows WHERE claim = ?", random);
     if (row !== undefined) return { kind: "row", rid: numberOf(row, "rid") };
     const answer = this.#db.get(
-      "SELECT claim, agent, target, document FROM answers WHERE claim = ?",
+      "SELECT claim, agent, target, document, pub FROM answers WHERE claim = ?",
       random,
     );
-    if (answer !== undefined) return { kind: "answer", answer: storedAnswer(answer) };
+    if (answer !== undefined) {
+      return { kind: "answer", answer: answer["pub"] === 0 ? storedAnswer(answer) : null };
+    }
     const records = this.#db.all("SELECT line FROM records WHERE claim = ? ORDER BY seq", random);
     for (const record of records) {
       const event: Record<string, unknown> = JSON.parse(textOf(record, "line"));
@@ -226,9 +253,11 @@ export class Ledger {
       undefined;
   }
 
-  /** Every answer that was saved and not dropped, oldest first. */
+  /** Every answer that was saved and not published, oldest first. */
   answers(): StoredAnswer[] {
-    return this.#db.all("SELECT claim, agent, target, document FROM answers ORDER BY n")
+    return this.#db.all(
+      "SELECT claim, agent, target, document FROM answers WHERE pub = 0 ORDER BY n",
+    )
       .map(storedAnswer);
   }
 
@@ -296,6 +325,16 @@ export class Ledger {
   meta(k: string): string | null {
     const row = this.#db.get("SELECT v FROM meta WHERE k = ?", k);
     return row === undefined ? null : textOf(row, "v");
+  }
+
+  /** The names below a prefix under which `Tx.setMeta` stored something. */
+  metaNames(prefix: string): string[] {
+    return this.#db.all(
+      "SELECT k FROM meta WHERE k >= ? AND k < ? ORDER BY k",
+      prefix,
+      `${prefix}~`,
+    )
+      .map((row) => textOf(row, "k"));
   }
 
   /** What was trusted last, or null when nothing ever was. */
@@ -388,6 +427,7 @@ export class Ledger {
         "WHERE state IN ('pending', 'running') AND state = 'pending' GROUP BY agent",
     );
     for (const row of waiting) this.#waiting.set(textOf(row, "agent"), numberOf(row, "n"));
+    this.#shown = this.reaping.shown();
   }
 
   #lastRecord(): RecordRef | null {

@@ -66,13 +66,20 @@ export const LIGHT = LIGHT_COLUMNS.join(", ");
 export const FULL = `${LIGHT}, request`;
 
 /** The statement that inserts a row. */
-export const INSERT_ROW = `INSERT INTO rows (${NEW_COLUMNS.join(", ")}) VALUES (${
+export const INSERT_ROW = `INSERT INTO rows (seq, ${NEW_COLUMNS.join(", ")}) VALUES (?, ${
   NEW_COLUMNS.map(() => "?").join(", ")
 })`;
 
-/** The values that `INSERT_ROW` takes. */
-export function newRowValues(row: NewRow): unknown[] {
-  return NEW_COLUMNS.map((name) => name === "result" ? JSON.stringify(row.result) : row[name]);
+/**
+ * The values that `INSERT_ROW` takes.
+ *
+ * @param seq the last record of the transaction
+ */
+export function newRowValues(row: NewRow, seq: number): unknown[] {
+  return [
+    seq,
+    ...NEW_COLUMNS.map((name) => name === "result" ? JSON.stringify(row.result) : row[name]),
+  ];
 }
 
 /**

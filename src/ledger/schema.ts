@@ -53,6 +53,9 @@ export const SCHEMA: ReadonlyMap<string, string> = new Map([
   claim TEXT NOT NULL,
   replays INTEGER NOT NULL DEFAULT 0,
   pub INTEGER NOT NULL DEFAULT 0 CHECK (pub IN (0, 1, 2)),
+  seq INTEGER NOT NULL,
+  files INTEGER NOT NULL DEFAULT 0,
+  bytes INTEGER NOT NULL DEFAULT 0,
   result TEXT NOT NULL,
   request BLOB NOT NULL
 ) STRICT`,
@@ -68,6 +71,10 @@ export const SCHEMA: ReadonlyMap<string, string> = new Map([
   [
     "rows_started",
     `CREATE INDEX rows_started ON rows (agent, class, started_ms) WHERE started_ms IS NOT NULL`,
+  ],
+  [
+    "rows_shown",
+    `CREATE INDEX rows_shown ON rows (agent, state, seq, files, bytes) WHERE pub = 1`,
   ],
   ["rows_released", `CREATE INDEX rows_released ON rows (agent, id) WHERE key IS NULL`],
   [
@@ -88,9 +95,15 @@ export const SCHEMA: ReadonlyMap<string, string> = new Map([
   claim TEXT NOT NULL UNIQUE,
   agent TEXT NOT NULL,
   target TEXT,
+  pub INTEGER NOT NULL DEFAULT 0 CHECK (pub IN (0, 1)),
+  seq INTEGER NOT NULL,
+  bytes INTEGER NOT NULL DEFAULT 0,
   document TEXT NOT NULL
 ) STRICT`,
   ],
+  ["answers_open", `CREATE INDEX answers_open ON answers (n) WHERE pub = 0`],
+  ["answers_shown", `CREATE INDEX answers_shown ON answers (agent, seq, bytes) WHERE pub = 1`],
+  ["answers_target", `CREATE INDEX answers_target ON answers (agent, target)`],
   [
     // Signed bytes that were carried out; `rid` outlives its row, and is null where there is none.
     "signed",
@@ -118,7 +131,19 @@ export const SCHEMA: ReadonlyMap<string, string> = new Map([
   by TEXT NOT NULL,
   programs TEXT NOT NULL,
   requires TEXT NOT NULL,
-  bin_sha256 TEXT
+  bin_sha256 TEXT,
+  seq INTEGER NOT NULL,
+  rid INTEGER NOT NULL
 ) STRICT`,
+  ],
+  [
+    // How far the ledger had got when the retention clock showed a moment.
+    "hours",
+    `CREATE TABLE hours (
+  at_ms REAL PRIMARY KEY,
+  seq INTEGER NOT NULL,
+  rid INTEGER NOT NULL,
+  wall_ms REAL NOT NULL
+) STRICT, WITHOUT ROWID`,
   ],
 ]);

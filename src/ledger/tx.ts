@@ -10,7 +10,9 @@
  *    never own one name, whatever the caller overlooked (Q1, Q2).
  * 3. A row counts as published only as the document that was published: marks that come together
  *    with a new document, in either order, leave the row unpublished.
- * 4. A released row keeps its document but has lost its names. When one of them is bound again, an
+ * 4. Whatever decides a document also stores the number of the last record: the order in which
+ *    things were decided, which no clock can change, is the order in which they are reaped.
+ * 5. A released row keeps its document but has lost its names. When one of them is bound again, an
  *    unpublished document of the old row is set aside, or it could overwrite the new row's after a
  *    restart.
  *
@@ -20,11 +22,13 @@ import { GENESIS, recordLine, storedRecord } from "../audit/chain.ts";
 import { numberOf, textOf } from "./bind.ts";
 import type { Database } from "./database.ts";
 import { LedgerError } from "./ledger_error.ts";
+import { ReapWrites } from "./reap_writes.ts";
 import { INSERT_ROW, newRowValues, patchAssignments } from "./rows.ts";
 import { MAX_IDS } from "./schema.ts";
 import type {
   AuditEvent,
   NewRow,
+  Published,
   RecordRef,
   RowPatch,
   StoredAnswer,
@@ -42,10 +46,13 @@ export class Tx {
   #ended = false;
   /** Rows whose document or mark was decided in this transaction. */
   readonly #decided = new Set<number>();
+  #reaping: ReapWrites | null = null;
   /** What was appended so far, in order. */
   readonly records: StoredRecord[] = [];
   /** By how much the number of waiting requests of an agent has changed. */
   readonly waiting: Map<string, number> = new Map();
+  /** By how much what lies in an agent's `results/` has changed. */
+  readonly shown: Map<string, { files: number; bytes: number }> = new Map();
 
   /**
    * @param head the last committed record
@@ -91,7 +98,7 @@ export class Tx {
    */
   insertRow(row: NewRow): number {
     this.#check();
-    const rid = this.#db.insert(INSERT_ROW, ...newRowValues(row));
+    const rid = this.#db.insert(INSERT_ROW, ...newRowValues(row, this.#head?.seq ?? 0));
     this.#bind(row.agent, row.id, rid, 0);
     this.#decided.add(rid);
     if (row.state === "pending") this.#wait(row.agent, 1);
@@ -127,11 +134,21 @@ export class Tx {
    */
   updateRow(rid: number, patch: RowPatch): void {
     this.#check();
-    const before = this.#db.get("SELECT agent, state FROM rows WHERE rid = ?", rid);
+    const before = this.#db.get(
+      "SELECT agent, state, pub, files, bytes FROM rows WHERE rid = ?",
+      rid,
+    );
     if (before === undefined) throw new RangeError(`Cannot change row ${rid}: there is none`);
     const { sql, values } = patchAssignments(patch);
     if (patch.result !== undefined && patch.pub === undefined) {
       sql.push("pub = CASE pub WHEN 2 THEN 2 ELSE 0 END");
+    }
+    if (patch.result !== undefined || patch.pub === 0) {
+      sql.push("seq = ?");
+      values.push(this.#head?.seq ?? 0);
+    }
+    if (before["pub"] === 1 && (patch.result !== undefined || patch.pub !== undefined)) {
+      this.#show(textOf(before, "agent"), -numberOf(before, "files"), -numberOf(before, "bytes"));
     }
     this.#db.run(`UPDATE rows SET ${sql.join(", ")} WHERE rid = ?`, ...values, rid);
     if (patch.result !== undefined || patch.pub !== undefined) this.#decided.add(rid);
@@ -186,11 +203,17 @@ export class Tx {
   }
 
   /** Notes that the documents of these rows, as committed before, are published. */
-  markPublished(rids: Iterable<number>): void {
+  markPublished(published: Iterable<Published>): void {
     this.#check();
-    for (const rid of rids) {
+    for (const { rid, files, bytes } of published) {
       if (this.#decided.has(rid)) continue;
-      this.#db.run("UPDATE rows SET pub = 1 WHERE rid = ? AND pub = 0", rid);
+      const row = this.#db.get(
+        "UPDATE rows SET pub = 1, files = ?, bytes = ? WHERE rid = ? AND pub = 0 RETURNING agent",
+        files,
+        bytes,
+        rid,
+      );
+      if (row !== undefined) this.#show(textOf(row, "agent"), files, bytes);
     }
   }
 
@@ -202,18 +225,56 @@ export class Tx {
   saveAnswer(answer: StoredAnswer): void {
     this.#check();
     this.#db.run(
-      "INSERT INTO answers (claim, agent, target, document) VALUES (?, ?, ?, ?)",
+      "INSERT INTO answers (claim, agent, target, seq, document) VALUES (?, ?, ?, ?, ?)",
       answer.claim,
       answer.agent,
       answer.target,
+      this.#head?.seq ?? 0,
       answer.document,
     );
   }
 
-  /** Forgets the answer to a claim; that it was answered stays in the records. */
+  /**
+   * Lets go of the document of an answer that was published; that it was answered stays in the
+   * records. Where it stands in `results/` is remembered until it is reaped, in place of whatever
+   * answer had the name before.
+   */
   dropAnswer(claim: string): void {
     this.#check();
-    this.#db.run("DELETE FROM answers WHERE claim = ?", claim);
+    const row = this.#db.get(
+      "SELECT n, agent, target, length(CAST(document AS BLOB)) AS bytes FROM answers " +
+        "WHERE claim = ? AND pub = 0",
+      claim,
+    );
+    if (row === undefined) return;
+    const n = numberOf(row, "n");
+    const target = row["target"];
+    if (typeof target !== "string" || !target.startsWith("results/")) {
+      this.#db.run("DELETE FROM answers WHERE n = ?", n);
+      return;
+    }
+    const agent = textOf(row, "agent");
+    const bytes = numberOf(row, "bytes");
+    const before = this.#db.all(
+      "DELETE FROM answers WHERE agent = ? AND target = ? AND pub = 1 RETURNING bytes",
+      agent,
+      target,
+    );
+    for (const old of before) this.#show(agent, -1, -numberOf(old, "bytes"));
+    this.#db.run("UPDATE answers SET pub = 1, bytes = ?, document = '' WHERE n = ?", bytes, n);
+    this.#show(agent, 1, bytes);
+  }
+
+  /** Changes that only reaping makes. */
+  get reaping(): ReapWrites {
+    this.#check();
+    this.#reaping ??= new ReapWrites(
+      this.#db,
+      () => this.#check(),
+      () => this.#head?.seq ?? 0,
+      (agent, files, bytes) => this.#show(agent, files, bytes),
+    );
+    return this.#reaping;
   }
 
   /**
@@ -235,13 +296,15 @@ export class Tx {
   setTrust(trust: Trust): void {
     this.#check();
     this.#db.run(
-      "INSERT INTO trusts (policy, at_ms, by, programs, requires, bin_sha256) VALUES (?, ?, ?, ?, ?, ?)",
+      "INSERT INTO trusts (policy, at_ms, by, programs, requires, bin_sha256, seq, rid) " +
+        "VALUES (?, ?, ?, ?, ?, ?, ?, (SELECT COALESCE(MAX(rid), 0) FROM rows))",
       trust.policy,
       trust.at_ms,
       trust.by,
       JSON.stringify(trust.programs),
       JSON.stringify(trust.requires),
       trust.bin_sha256,
+      this.#head?.seq ?? 0,
     );
   }
 
@@ -254,6 +317,14 @@ export class Tx {
       rid,
     );
     this.#db.run("INSERT INTO ids VALUES (?, ?, ?, ?)", agent, id, rid, joined);
+  }
+
+  #show(agent: string, files: number, bytes: number): void {
+    const before = this.shown.get(agent);
+    this.shown.set(agent, {
+      files: (before?.files ?? 0) + files,
+      bytes: (before?.bytes ?? 0) + bytes,
+    });
   }
 
   #wait(agent: string, change: number): void {

@@ -54,6 +54,19 @@ export interface Row {
 /** A row without the bytes of its request, for lists. */
 export type LightRow = Omit<Row, "request">;
 
+/** A row whose document was published, and what that takes in the agent's `results/`. */
+export interface Published {
+  readonly rid: number;
+  readonly files: number;
+  readonly bytes: number;
+}
+
+/** What of an agent lies in its `results/`, as far as the ledger knows. */
+export interface Shown {
+  readonly files: number;
+  readonly bytes: number;
+}
+
 /** A row to be inserted. */
 export type NewRow = Omit<Row, "rid" | "replays" | "pub">;
 
@@ -99,6 +112,7 @@ export type AuditEventName =
   | "keys"
   | "pins"
   | "repaired"
+  | "reaped"
   | "human";
 
 /** An event to be recorded. Every field but `event` is stored as given. */
@@ -123,7 +137,7 @@ export interface StoredRecord extends RecordRef {
   readonly line: string;
 }
 
-/** What was answered to a claim that bound nothing, kept until its entry is gone and published. */
+/** What was answered to a claim that bound nothing; its document is kept until it is published. */
 export interface StoredAnswer {
   readonly claim: string;
   readonly agent: string;

@@ -6,7 +6,6 @@
  * @module
  */
 import type { Policy, PolicyWarning } from "./policy.ts";
-import { LIMITS, RETENTION } from "./policy_table.ts";
 
 /** What of a valid policy is not carried out. */
 export interface NotServed {
@@ -21,24 +20,6 @@ export function notServed(policy: Policy): NotServed {
   const warnings: PolicyWarning[] = [];
   if (policy.notify !== null) {
     warnings.push({ path: "notify", message: "This version notifies nobody" });
-  }
-  // Who writes the default relies on nothing that the page on the policy does not deny.
-  const kept = [
-    ...(["results_days", "ledger_days"] as const).map((key) => ({
-      path: `retention.${key}`,
-      set: policy.retention[key] !== RETENTION[key].default,
-    })),
-    ...(["results_files", "results_bytes"] as const).map((key) => ({
-      path: `limits.${key}`,
-      set: policy.limits[key] !== LIMITS[key].default,
-    })),
-  ];
-  for (const { path, set } of kept) {
-    if (!set) continue;
-    warnings.push({
-      path,
-      message: "This version removes no results and forgets nothing; a human does it",
-    });
   }
   for (const verb of policy.verbs.values()) {
     const path = `verbs.${verb.name}`;

@@ -104,7 +104,8 @@ function build(
 
   if (
     limits === undefined || retention?.results_days === undefined ||
-    retention.ledger_days === undefined || raw.on_stop === undefined || raw.redact === undefined ||
+    retention.ledger_days === undefined || retention.ledger_rows === undefined ||
+    raw.on_stop === undefined || raw.redact === undefined ||
     verbs.built.length < verbs.names.length || agents.length !== raw.agents?.size
   ) return undefined;
   return {
@@ -112,7 +113,11 @@ function build(
     agents: new FrozenMap(agents),
     verbs: new FrozenMap(verbs.built),
     limits,
-    retention: { results_days: retention.results_days, ledger_days: retention.ledger_days },
+    retention: {
+      results_days: retention.results_days,
+      ledger_days: retention.ledger_days,
+      ledger_rows: retention.ledger_rows,
+    },
     on_stop: raw.on_stop,
     notify: raw.notify ?? null,
     redact: raw.redact,

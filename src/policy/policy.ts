@@ -139,6 +139,8 @@ export interface Limits {
 export interface Retention {
   readonly results_days: number;
   readonly ledger_days: number;
+  /** Rows of each agent. */
+  readonly ledger_rows: number;
 }
 
 export interface Policy {

@@ -702,6 +702,14 @@ export const RETENTION = {
     default: 90,
     description: "Days that a key is remembered: within them nothing runs twice.",
   },
+  ledger_rows: {
+    kind: "integer",
+    min: 1000,
+    max: 100_000_000,
+    default: 1_000_000,
+    description: "Requests of each agent that are remembered. Above it the oldest finished ones " +
+      "are forgotten before `ledger_days` are over.",
+  },
 } as const satisfies Section;
 
 /** The whole policy. */

@@ -150,6 +150,12 @@ export function removeResult(agent: string, name: string): boolean {
   return remove(agent, targetPath(agent, "results", name));
 }
 
+/** Bytes of a file in `results/`; 0 when there is none. */
+export function resultSize(agent: string, name: string): number {
+  const seen = look(targetPath(agent, "results", name));
+  return seen?.kind === "file" ? seen.size : 0;
+}
+
 /** Removes note `n` from `inbox/refused/`; otherwise like `removeResult`. */
 export function removeRefused(agent: string, n: number): boolean {
   assertPinned(agent, "inbox");
