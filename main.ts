@@ -30,7 +30,7 @@ async function main(args: readonly string[]): Promise<number> {
     }
     return await serve(words, programs);
   }
-  return await runHuman(words, terminalIo());
+  return await runHuman(words, terminalIo(), programs);
 }
 
 Deno.exit(await main(Deno.args));

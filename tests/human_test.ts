@@ -35,6 +35,8 @@ const NAMES = [
   "resume",
   "schema",
   "mounts",
+  "unit",
+  "permissions",
   "key",
   "version",
 ];

@@ -28,18 +28,22 @@ function finding(check: string, path: string, message: string, mend: string): Fi
   return { level: "error", check, path: printable(path), message, mend };
 }
 
-/** What is said of a program that this process was not granted, with the command that mends it. */
+/**
+ * What is said of a program, or of the kill switch of an agent, that this process was not granted,
+ * with the command that mends it.
+ */
 export function notGranted(program: string): Finding {
+  const verb = program.startsWith("./state/") ? "see" : "run";
   const inRoot = (name: string) => shellWord(join(Deno.cwd(), name));
   const [message, mend] = BUILD.source
     ? [
-      "bin/chb was written without permission to run it; this writes it anew",
+      `bin/chb was written without permission to ${verb} it; this writes it anew`,
       `npx -y deno@2.9.6 task --config ${
         shellWord(join(import.meta.dirname ?? "", "../../deno.json"))
       } chb --root ${shellWord(Deno.cwd())} check`,
     ]
     : [
-      "This executable was not built to run it; where the source is, run",
+      `This executable was not built to ${verb} it; where the source is, run`,
       `npx -y deno@2.9.6 task compile --policy ${inRoot("bridge.jsonc")} --out ${
         inRoot("bin/chb")
       }`,

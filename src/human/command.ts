@@ -32,8 +32,11 @@ export interface Command {
   readonly json: boolean;
   /** How many words it takes besides options; none when absent. */
   readonly words?: number;
-  /** @returns the exit code */
-  run(args: Parsed, io: Io): number | Promise<number>;
+  /**
+   * @param granted programs that this process was granted to run, as `--programs=` named them
+   * @returns the exit code
+   */
+  run(args: Parsed, io: Io, granted: readonly string[]): number | Promise<number>;
 }
 
 /** A command line after parsing. */

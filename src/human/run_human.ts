@@ -16,11 +16,13 @@ import { init } from "./init.ts";
 import { key } from "./key.ts";
 import { kill } from "./kill.ts";
 import { mounts } from "./mounts.ts";
+import { permissions } from "./permissions.ts";
 import { resume } from "./resume.ts";
 import { reap } from "./reap.ts";
 import { schema } from "./schema.ts";
 import { status } from "./status.ts";
 import { trust } from "./trust.ts";
+import { unit } from "./unit.ts";
 import { version } from "./version.ts";
 
 /** Commands of the other two programs, listed so that help is whole. */
@@ -55,6 +57,8 @@ const COMMANDS: readonly Command[] = [
   reap,
   schema,
   mounts,
+  unit,
+  permissions,
   key,
   agentNote,
   version,
@@ -133,15 +137,20 @@ export function parseCommandLine(
  * Runs one human command.
  *
  * @param argv words after the program's name
+ * @param granted programs that this process was granted to run besides itself and the kill helper
  * @returns the exit code of the process
  */
-export async function runHuman(argv: readonly string[], io: Io): Promise<number> {
+export async function runHuman(
+  argv: readonly string[],
+  io: Io,
+  granted: readonly string[] = [],
+): Promise<number> {
   const [name, ...rest] = argv;
   if (name === undefined || name === "--help" || name === "-h" || name === "help") {
     io.out(overview());
     return name === undefined ? EXIT.usage : EXIT.ok;
   }
-  if (name === "--version") return await version.run(parseCommandLine(version, rest), io);
+  if (name === "--version") return await version.run(parseCommandLine(version, rest), io, granted);
   const command = COMMANDS.find((c) => c.name === name);
   if (command === undefined) {
     io.err(`chb: unknown command "${name}": see chb --help\n`);
@@ -159,7 +168,7 @@ export async function runHuman(argv: readonly string[], io: Io): Promise<number>
         `Unexpected argument ${printable(surplus, 100)}: see chb ${name} --help`,
       );
     }
-    return await command.run(parsed, io);
+    return await command.run(parsed, io, granted);
   } catch (error) {
     if (error instanceof UsageError) {
       io.err(`chb ${name}: ${error.message}\n`);

@@ -27,7 +27,8 @@ const NEEDED: readonly Deno.PermissionDescriptor[] = [
   { name: "write", path: "./state/runs" },
 ];
 
-function givenUp(): Deno.PermissionDescriptor[] {
+/** What a shim gives up, as it was granted; `chb permissions` shows the same. */
+export function shimGivesUp(): Deno.PermissionDescriptor[] {
   return [
     ...READ_PATHS.filter((path) => !KEPT_READ.includes(path))
       .map((path) => ({ name: "read", path } as const)),
@@ -56,7 +57,7 @@ function isGranted(descriptor: Deno.PermissionDescriptor): boolean {
  * work without as `missing:…`; empty when all is as it must be
  */
 export function giveUpGrants(): string[] {
-  const surplus = givenUp();
+  const surplus = shimGivesUp();
   for (const descriptor of surplus) Deno.permissions.revokeSync(descriptor);
   const forbidden: Deno.PermissionDescriptor[] = [
     ...surplus,
