@@ -31,6 +31,9 @@ import type { TrustStore } from "./trust_store.ts";
 /** Milliseconds after which a running command's output is mirrored for the first time. */
 const MIRROR_MS = 250;
 
+/** Output of one stream that is taken in at once, bytes: masking costs time in proportion. */
+const PUMP_BYTES = 1024 * 1024;
+
 /** Run directories with output kept for an hour, at most so many. */
 const MAX_KEPT_RUNS = 2000;
 const KEEP_RUN_MS = 3_600_000;
@@ -100,6 +103,11 @@ class Mirror {
 
   pump(): void {
     this.#mirror.pump();
+  }
+
+  /** True when so much of the stream is left that it is better taken in over several turns. */
+  behind(end: StreamEnd): boolean {
+    return end.file_bytes - this.#mirror.read > PUMP_BYTES && this.#mirror.pump(PUMP_BYTES);
   }
 
   finish(end: StreamEnd): OutputView {
@@ -251,6 +259,12 @@ export class Runs {
       active.mirrors.stdout.pump();
       active.mirrors.stderr.pump();
     }
+  }
+
+  /** Takes in some of what a run left; true while much more is to come. Free for little output. */
+  behind(active: ActiveRun, exit: Exit): boolean {
+    const { stdout, stderr } = active.mirrors;
+    return stdout.behind(exit.stdout) || stderr.behind(exit.stderr);
   }
 
   /** The last of both streams, for a run that has ended. */

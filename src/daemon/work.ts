@@ -191,7 +191,11 @@ export class Work {
       return null;
     }
     const exit = readExit(runDir(active.run), active.run);
-    if (exit !== null) return { kind: "exit", active, row, exit };
+    if (exit !== null) {
+      if (!this.#core.runs.behind(active, exit)) return { kind: "exit", active, row, exit };
+      this.ended(active.run);
+      return null;
+    }
     if (active.shim !== null || runLocked(active.run)) return null;
     if (voidOrder(active.run) || look(`${runDir(active.run)}/${RUN_FILES.void}`) !== null) {
       return { kind: "again", active, row, attempt: row.attempt };

@@ -155,12 +155,14 @@ const environment: Shape = {
 };
 
 const named: Shape = {
-  opening: /secret|token|pass|pwd|key|credential|auth|cookie/gi,
+  opening:
+    /secret|token|pass|pwd|credential|auth|cookie|(?:api|access|private|encryption|signing|master|account|storage|shared)[_.-]?key/gi,
   judge(text, match) {
+    let end = match.index;
+    while (end - match.index < NAME_MAX && isNameChar(text.charCodeAt(end))) end++;
+    // Most words are followed by something else than a value.
+    if (!/[=:\]"'`\\ \t]/.test(text.charAt(end))) return Math.max(end, match.index + 1);
     const start = nameStart(text, match.index);
-    const name = /[A-Za-z0-9_.-]{0,64}/y;
-    name.lastIndex = match.index;
-    const end = match.index + (name.exec(text)?.[0].length ?? 0);
     const whole = text.slice(start, end);
     const says = secretName(whole);
     if (says === null) return Math.max(end, match.index + 1);
@@ -188,11 +190,15 @@ const SHAPES: readonly Shape[] = [
   named,
 ];
 
+/** Letters, digits, `_`, `.` and `-`. */
+function isNameChar(code: number): boolean {
+  return (code >= 0x61 && code <= 0x7a) || (code >= 0x41 && code <= 0x5a) ||
+    (code >= 0x30 && code <= 0x39) || code === 0x5f || code === 0x2d || code === 0x2e;
+}
+
 function nameStart(text: string, at: number): number {
   let start = at;
-  while (start > 0 && at - start < NAME_MAX && /[A-Za-z0-9_.-]/.test(text[start - 1] ?? "")) {
-    start--;
-  }
+  while (start > 0 && at - start < NAME_MAX && isNameChar(text.charCodeAt(start - 1))) start--;
   return start;
 }
 
@@ -281,10 +287,7 @@ function value(
       : VALUE_END,
   };
   const seen = text.slice(from, from + 80);
-  const stop = quote === "" ? masking.kind === "run" ? masking.end : LINE_END : new RegExp(
-    `[\\r\\n${quote}]`,
-    "g",
-  );
+  const stop = masking.kind === "run" ? masking.end : HEADER_END;
   stop.lastIndex = 0;
   const shown = seen.slice(0, stop.exec(seen)?.index ?? seen.length).trimEnd();
   if (HARMLESS.test(shown) || (how.plain && /^[0-9]{1,9}(?:\.[0-9]+)?$/.test(shown))) return null;
