@@ -348,3 +348,69 @@ Deno.test("D43 J6 a value that SQLite would change never reaches it", () => {
   assertEquals(ledger.rowById("main", "r1"), null);
   ledger.transaction((tx) => tx.insertRow(newRow("r1")));
 });
+
+Deno.test("noteSigned() remembers bytes for their agent, over a restart and the end of their row", () => {
+  using temp = new TempState();
+  const bytes = "a".repeat(64);
+  const ledger = temp.writer();
+  assertEquals(ledger.wasCarriedOut("main", bytes), false);
+  ledger.transaction((tx) => {
+    const rid = tx.insertRow(newRow("r1"));
+    tx.noteSigned({ agent: "main", sha256: bytes, rid, until_ms: temp.clock.ms + 1000 });
+    // It counts within its own transaction: the next of a batch may be the same bytes.
+    assertEquals(ledger.wasCarriedOut("main", bytes), true);
+  });
+  assertEquals(ledger.wasCarriedOut("other", bytes), false);
+  assertEquals(ledger.wasCarriedOut("main", "b".repeat(64)), false);
+  ledger.close();
+  assertEquals(temp.writer().wasCarriedOut("main", bytes), true);
+});
+
+Deno.test("release() forgets the signed bytes of its row, and only those", () => {
+  using temp = new TempState();
+  const ledger = temp.writer();
+  const note = (sha256: string, rid: number | null) =>
+    ledger.transaction((tx) =>
+      tx.noteSigned({ agent: "main", sha256, rid, until_ms: temp.clock.ms + 1000 })
+    );
+  const rid = ledger.transaction((tx) => tx.insertRow(newRow("r1")));
+  const other = ledger.transaction((tx) => tx.insertRow(newRow("r2")));
+  note("first", rid);
+  note("joined", rid);
+  note("other", other);
+  note("without", null);
+  ledger.transaction((tx) => tx.release(rid));
+  assertEquals(
+    ["first", "joined", "other", "without"].filter((one) => ledger.wasCarriedOut("main", one)),
+    ["other", "without"],
+  );
+});
+
+Deno.test("noteSigned() forgets what is over, faster than it is told", () => {
+  using temp = new TempState();
+  const ledger = temp.writer();
+  const note = (name: string, until_ms: number) =>
+    ledger.transaction((tx) => tx.noteSigned({ agent: "main", sha256: name, rid: null, until_ms }));
+  const until = temp.clock.ms + 1000;
+  for (let i = 0; i < 20; i++) note(`old-${i}`, until);
+  note("young", until + 5000);
+  const left = () => {
+    let n = 0;
+    for (let i = 0; i < 20; i++) if (ledger.wasCarriedOut("main", `old-${i}`)) n++;
+    return n;
+  };
+  temp.clock.ms = until;
+  note("at-the-end", until + 5000);
+  assertEquals(left(), 20);
+  temp.clock.ms = until + 1;
+  for (const [i, expected] of [12, 4, 0].entries()) {
+    note(`new-${i}`, until + 5000);
+    assertEquals(left(), expected);
+  }
+  assertEquals(ledger.wasCarriedOut("main", "young"), true);
+  // What is told again counts to the later end.
+  note("young", until + 10);
+  temp.clock.ms = until + 100;
+  note("last", until + 5000);
+  assertEquals(ledger.wasCarriedOut("main", "young"), true);
+});
