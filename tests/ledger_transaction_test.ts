@@ -410,7 +410,10 @@ Deno.test("noteSigned() forgets what is over, faster than it is told", () => {
   assertEquals(ledger.wasCarriedOut("main", "young"), true);
   // What is told again counts to the later end.
   note("young", until + 10);
+  note("grown", until + 10);
+  note("grown", until + 5000);
   temp.clock.ms = until + 100;
   note("last", until + 5000);
   assertEquals(ledger.wasCarriedOut("main", "young"), true);
+  assertEquals(ledger.wasCarriedOut("main", "grown"), true);
 });

@@ -64,7 +64,7 @@ function signerOf(file: string): Signer {
 
 async function signing(options: Partial<CountedOptions> = {}): Promise<Counted> {
   return await countedBridge({
-    verbs: { mark: marking(), other: marking(["other"]) },
+    verbs: { mark: marking() },
     ...options,
     agent: { auth: "signed", ...options.agent },
   });
@@ -217,7 +217,15 @@ Deno.test("what is not signed by a key of this agent is refused, and no other ag
 });
 
 Deno.test("Q1 signed bytes run once: again, under another id, too late, after their row is gone", async () => {
-  await using one = await signing({ agent: { auth: "signed", signature_window_s: 60 } });
+  await using one = await signing({
+    verbs: {
+      mark: marking(),
+      hold: marking(["hold"], { lock: "one" }),
+      next: marking([], { lock: "one" }),
+    },
+    then: 'test -z "$2" || while [ ! -e "$MARKS.open" ]; do sleep 0.05; done',
+    agent: { auth: "signed", signature_window_s: 60 },
+  });
   const { bridge } = one;
   const signer = signerOf((await makeKey(bridge, "k1")).file);
   await bridge.serve();
@@ -258,18 +266,30 @@ Deno.test("Q1 signed bytes run once: again, under another id, too late, after th
   );
   bridge.submitText("r4", third);
   await bridge.final("r4");
+  // One that started at once and one that waited, each sent only once.
+  const held = JSON.stringify(envelopeOf(signer, payloadOf("main", "held", { verb: "hold" })));
+  const waited = JSON.stringify(envelopeOf(signer, payloadOf("main", "waited", { verb: "next" })));
+  bridge.submitText("held", held);
+  await until("the run", () => one.runs().includes("held"));
+  bridge.submitText("waited", waited);
+  await until("its wait", () => bridge.result("waited")?.waiting_for === "lock");
+  const { MARKS } = JSON.parse(Deno.readTextFileSync(bridge.path("bridge.jsonc"))).env;
+  Deno.writeTextFileSync(`${MARKS}.open`, "");
+  assertEquals((await bridge.final("waited")).reason, "ok");
+  Deno.removeSync(`${MARKS}.open`);
   await bridge.stop();
   forgetRows(bridge);
   await bridge.serve();
-  for (const [id, bytes] of [["r1", text], ["r4", third]] as const) {
+  const all = [["r1", text], ["r4", third], ["held", held], ["waited", waited]] as const;
+  for (const [id, bytes] of all) {
     const result = await again(bridge, id, id, bytes);
     assertEquals(answer(result), "replayed-request at replay", id);
     assertEquals([result.code, result.next], [91, "resend-new-key"]);
   }
-  assertEquals(one.runs(), ["r1"]);
+  assertEquals(one.runs(), ["r1", "held", "waited"]);
   // What is signed anew is another request.
   assertEquals((await ask(bridge, signer, "r5", { verb: "mark" })).reason, "ok");
-  assertEquals(one.runs(), ["r1", "r5"]);
+  assertEquals(one.runs(), ["r1", "held", "waited", "r5"]);
 });
 
 /** Takes all rows out of the ledger of a bridge that is down, as retention does in time. */
@@ -385,7 +405,8 @@ Deno.test("a synced queue: what a sync program keeps there is left alone, all el
   await using one = await signing({ agent: { auth: "signed", mount: "synced" } });
   const { bridge } = one;
   const signer = signerOf((await makeKey(bridge, "k1")).file);
-  const foreign = [".syncthing.r1.json.tmp", ".stfolder", "r1.json.!sync", ".r1.json.~1a2b"];
+  // The last would be taken at once elsewhere; the others after ten minutes.
+  const foreign = [".syncthing.r1.json.tmp", ".stfolder", "r1.json.!sync", "desktop.ini"];
   for (const name of foreign) {
     if (name === ".stfolder") Deno.mkdirSync(bridge.queue(name));
     else Deno.writeTextFileSync(bridge.queue(name), "half");

@@ -26,6 +26,9 @@ const THEIRS = [
   ".unison.r1.json.0123.unison.tmp",
   "r1.json.!sync",
   ".sync",
+  "desktop.ini",
+  "Thumbs.db",
+  ".DS_Store",
 ];
 
 /** Requests, what writers of requests use, and copies that a human must hear of. */

@@ -27,6 +27,8 @@ const SYNC_NAMES: readonly RegExp[] = [
   /^\.unison\..*$/,
   /^.*\.!sync$/,
   /^\.sync$/,
+  // What a desktop at the other end leaves in every folder that it shows.
+  /^(?:desktop\.ini|Thumbs\.db|\.DS_Store)$/,
 ];
 
 /** True for a name that a common sync program gives to what is no finished file of its user. */
