@@ -27,6 +27,17 @@ export interface OutputView {
 /** What may wait for what: a human, a free slot, or a named lock. */
 export type WaitingFor = "approval" | "slot" | "lock";
 
+/** How a request whose outcome was not known got one. */
+export interface Resolved {
+  /** `retry` lets it start once more. */
+  readonly as: "done" | "failed" | "retry";
+  /** A human who looked, or the verb's lookup. */
+  readonly by: "human" | "lookup";
+  /** What the human noted, as printable text. */
+  readonly note?: string;
+  readonly at: string;
+}
+
 export interface Result {
   readonly chb: 1;
   readonly id: string;
@@ -55,6 +66,8 @@ export interface Result {
   readonly poll_after_ms?: number;
   readonly stdout?: OutputView;
   readonly stderr?: OutputView;
+  /** Set once it was found out what became of an `uncertain` request. */
+  readonly resolved?: Resolved;
   /** The answer of a built-in verb. */
   readonly answer?: unknown;
   /** The id whose run this result tells, when this id joined it. */

@@ -61,6 +61,24 @@ const TABLE = [
     crash: "an unpublished row: the next start publishes it",
   },
   {
+    from: "pending",
+    event: "cancel",
+    to: "done",
+    by: "daemon, or a human command while none runs",
+    when: "Its agent or a human cancelled it before it started",
+    crash: "an unpublished row: the next start publishes it",
+  },
+  {
+    from: "pending",
+    event: "not-again",
+    to: "uncertain",
+    by: "daemon",
+    when:
+      "Another attempt was to start and must not: too old, or kill switch, base or policy stood " +
+      "against it. What the earlier attempt did is still not known",
+    crash: "an unpublished row: the next start publishes it",
+  },
+  {
     from: "running",
     event: "end",
     to: "done",
@@ -78,6 +96,32 @@ const TABLE = [
   },
   {
     from: "running",
+    event: "cancel",
+    to: "done",
+    by: "daemon",
+    when: "It was cancelled, and then turned out never to have started",
+    crash: "an unpublished row: the next start publishes it",
+  },
+  {
+    from: "running",
+    event: "not-again",
+    to: "uncertain",
+    by: "shim, recorded by the daemon",
+    when:
+      "The shim found a reason not to start another attempt. What the earlier one did is still " +
+      "not known",
+    crash: "an unpublished row: the next start publishes it",
+  },
+  {
+    from: "running",
+    event: "look-up",
+    to: "done",
+    by: "daemon",
+    when: "What ran it died without a record, and the verb's lookup says whether it was done",
+    crash: "an unpublished row: the next start publishes it",
+  },
+  {
+    from: "running",
     event: "void",
     to: "pending",
     by: "daemon",
@@ -89,7 +133,8 @@ const TABLE = [
     event: "rerun",
     to: "pending",
     by: "daemon",
-    when: "What ran it died without a record, nothing of it lives, and its verb may run again",
+    when: "What ran it died without a record, nothing of it lives, and its verb may run again or " +
+      "its lookup says that it was not done",
     crash: "the row waits for its second attempt",
   },
   {
@@ -99,6 +144,22 @@ const TABLE = [
     by: "daemon",
     when: "What ran it died without a record",
     crash: "an unpublished row: the next start publishes it",
+  },
+  {
+    from: "uncertain",
+    event: "resolve",
+    to: "done",
+    by: "daemon, or a human command while none runs",
+    when: "A human looked and says that it was done, or that it failed",
+    crash: "an unpublished row: the next start publishes it",
+  },
+  {
+    from: "uncertain",
+    event: "retry",
+    to: "pending",
+    by: "daemon, or a human command while none runs",
+    when: "A human looked and lets it start once more",
+    crash: "the row waits for its next attempt",
   },
 ] as const satisfies readonly Transition[];
 

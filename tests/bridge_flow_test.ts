@@ -291,7 +291,7 @@ Deno.test("Q9 what waits for a slot counts towards the rate, so a burst starts n
   assertEquals(bridge.audit().filter((r) => r["event"] === "started").length, 3);
 });
 
-Deno.test("X18 an uncertain run that lives on keeps its lock, over a restart too", async () => {
+Deno.test("X18 an uncertain run that lives on keeps its lock, until a human resolves it", async () => {
   await using bridge = await TestBridge.start({
     // It ends its own shim, so that nobody is left who could end it at its limit.
     scripts: { "stays.sh": "#!/bin/sh\ntrap '' TERM\nkill -KILL $PPID\nexec sleep 60\n" },
@@ -299,6 +299,7 @@ Deno.test("X18 an uncertain run that lives on keeps its lock, over a restart too
       stays: verb(["base/stays.sh"], { class: "mutating", lock: "one", timeout_s: 1 }),
       next: verb(["/usr/bin/true"], { class: "mutating", lock: "one" }),
       free: verb(["/usr/bin/true"], { class: "mutating" }),
+      nap: verb(["/usr/bin/sleep", "60"], { class: "mutating", timeout_s: 90 }),
     },
     limits: { concurrency: 2, grace_s: 0.5 },
   });
@@ -308,9 +309,9 @@ Deno.test("X18 an uncertain run that lives on keeps its lock, over a restart too
   const lost = bridge.audit().find((r) => r["event"] === "uncertain");
   const pgid = Number(lost?.["pgid"]);
   assert(pgid > 1, "the audit log names the group");
+  const waits = () => bridge.result("next")?.waiting_for === "lock";
   try {
     bridge.submit("next", { verb: "next" });
-    const waits = () => bridge.result("next")?.waiting_for === "lock";
     await until("the waiter", waits);
     // Longer than the look that every second brings, and than one at the group itself.
     await sleep(3500);
@@ -320,12 +321,39 @@ Deno.test("X18 an uncertain run that lives on keeps its lock, over a restart too
     await bridge.serve();
     assertEquals((await bridge.ask("free-2", { verb: "free" })).outcome, "succeeded");
     assert(waits(), "the lock is kept over a restart");
+    // Nor does it hang on the run directory.
+    await bridge.stop();
+    Deno.removeSync(bridge.path("state/runs", String(lost?.["run"])), { recursive: true });
+    await bridge.serve();
+    assertEquals((await bridge.ask("free-3", { verb: "free" })).outcome, "succeeded");
+    assert(waits(), "the lock is kept without the run directory");
   } finally {
     Deno.kill(-pgid, "SIGKILL");
   }
+  // Two slots, one of them held by the group: this needs both.
+  bridge.submit("nap", { verb: "nap" });
+  await until("the nap", () => bridge.result("nap")?.state === "running");
+  assertEquals((await bridge.ask("free-4", { verb: "free" })).outcome, "succeeded");
+  assert(waits(), "the lock is kept when the group has ended, since nobody has looked");
+  const resolved = await bridge.chb("resolve", "stays", "--as", "failed", "--note", "half of it");
+  assertEquals(resolved.code, 0, resolved.err);
   assertEquals((await bridge.final("next")).outcome, "succeeded");
-  assertEquals(bridge.result("stays")?.state, "uncertain");
+  const told = await bridge.final("stays");
+  assertEquals([told.state, told.outcome, told.code], ["done", "failed", 1]);
+  assertEquals([told.resolved?.as, told.resolved?.by, told.resolved?.note], [
+    "failed",
+    "human",
+    "half of it",
+  ]);
+  Deno.kill(-pgidOf(bridge, "nap"), "SIGKILL");
 });
+
+/** The process group of a request's newest run. */
+function pgidOf(bridge: TestBridge, id: string): number {
+  const run = bridge.audit().findLast((r) => r["id"] === id && r["event"] === "started")?.["run"];
+  const order = Deno.readTextFileSync(bridge.path("state/runs", String(run), "taken.json"));
+  return Number(JSON.parse(order).pgid);
+}
 
 Deno.test("chb once handles what is there and leaves", async () => {
   await using bridge = await TestBridge.make();

@@ -27,7 +27,7 @@ Deno.test("Slots: no more run at once than concurrency allows", () => {
   assertEquals(slots.running, 2);
 });
 
-Deno.test("Slots: a lock is held by one, and given in the order of arrival over all agents", () => {
+Deno.test("Slots: a lock is held by one, and first given to who waits longest", () => {
   const slots = new Slots(4);
   slots.wait(waiting(5, "b", "db"));
   slots.wait(waiting(3, "a", "db"));
@@ -36,7 +36,66 @@ Deno.test("Slots: a lock is held by one, and given in the order of arrival over 
   assertEquals(slots.blocked("db"), "lock");
   assertEquals(slots.waitsFor(waiting(5, "b", "db")), "lock");
   slots.free(3);
+  assertEquals(slots.waitsFor(waiting(5, "b", "db")), "slot");
   assertEquals(drain(slots), [5]);
+});
+
+Deno.test("Slots: a thousand waiters of one agent delay another agent's by one, each time", () => {
+  const slots = new Slots(2);
+  for (let rid = 1; rid <= 1000; rid++) slots.wait(waiting(rid, "a", "db"));
+  for (let rid = 1001; rid <= 1500; rid++) slots.wait(waiting(rid, "b"));
+  slots.wait(waiting(2001, "b", "db"));
+  slots.wait(waiting(2002, "b", "db"));
+  const order: number[] = [];
+  // Agent b starts something else between any two turns of the lock.
+  for (let next = slots.peek(); order.length < 8 && next !== null; next = slots.peek()) {
+    slots.start(next.rid, next.agent, next.lock);
+    if (next.lock !== null) order.push(next.rid);
+    slots.free(next.rid);
+  }
+  const at = order.indexOf(2001);
+  assertEquals(order.slice(at - 1, at + 3).map((rid) => rid > 2000), [false, true, false, true]);
+  assertEquals(order.filter((rid) => rid <= 1000), [1, 2, 3, 4, 5, 6].slice(0, 8 - 2));
+});
+
+Deno.test("Slots: what keeps only its lock holds up that lock and no slot", () => {
+  const slots = new Slots(1);
+  slots.start(1, "main", "x");
+  slots.wait(waiting(2, "main", "x"));
+  slots.wait(waiting(3));
+  assertEquals(slots.peek(), null);
+  slots.freeSlot(1);
+  assertEquals(drain(slots), [3]);
+  slots.free(3);
+  assertEquals(slots.blocked("x"), "lock");
+  slots.free(1);
+  assertEquals(drain(slots), [2]);
+});
+
+Deno.test("Slots: a question costs the same with a hundred thousand waiters", () => {
+  const slots = new Slots(1);
+  let looked = 0;
+  for (let rid = 1; rid <= 100_000; rid++) {
+    slots.wait({
+      rid,
+      agent: "main",
+      expires_ms: Infinity,
+      get lock() {
+        looked++;
+        return rid % 2 === 0 ? "x" : null;
+      },
+    });
+  }
+  looked = 0;
+  for (let n = 0; n < 1000; n++) {
+    const next = slots.peek();
+    if (next === null) throw new Error("nothing to start");
+    slots.start(next.rid, next.agent, next.lock);
+    slots.free(next.rid);
+    slots.blocked("x");
+  }
+  assertEquals(looked, 1000);
+  assertEquals(slots.waiting(), 99_000);
 });
 
 Deno.test("Slots: a new request does not overtake one that waits for the same lock", () => {

@@ -73,6 +73,7 @@ export function newRow(id: string, patch: Partial<NewRow> = {}): NewRow {
     finished_ms: null,
     attempt: 0,
     run: null,
+    pgid: null,
     claim: `claim-of-${patch.agent ?? "main"}-${id}`,
     result: { chb: 1, id, agent: patch.agent ?? "main", state: "pending", next: "wait" },
     ...patch,

@@ -19,7 +19,7 @@ Deno.test("insertRow() stores every field and gives it back after a restart", ()
     request: new Uint8Array([0, 255, 1, 0]),
   });
   const rid = ledger.transaction((tx) => tx.insertRow(row));
-  const stored: Row = { ...row, rid, replays: 0, pub: 0 };
+  const stored: Row = { ...row, rid, cancel: null, lookup: null, replays: 0, pub: 0 };
   assertEquals(ledger.row(rid), stored);
   ledger.close();
   const again = state.writer();

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { BUILTINS } from "../surface.ts";
+import { BUILTIN_ARGS, BUILTINS } from "../surface.ts";
 import type { Policy, VerbPolicy } from "../policy/policy.ts";
 import { exampleArgs, verbArgsSchema } from "../policy/schema.ts";
 import { PROTOCOL } from "../request/request.ts";
@@ -13,6 +13,7 @@ const BUILTIN_WORDS: Readonly<Record<string, string>> = Object.freeze({
   "bridge.ping": "Answers at once: the bridge is up.",
   "bridge.verbs": "Answers with this list of verbs.",
   "bridge.status": "Answers with what inbox/status.json holds, as of now.",
+  "bridge.cancel": "Cancels one of your requests: it is not started, or what runs is ended.",
 });
 
 /** One verb of the catalogue. */
@@ -73,18 +74,32 @@ export function catalogue(policy: Policy | null, agent: string): Catalogue {
     if (verb !== undefined) verbs.push(policyVerb(verb));
   }
   for (const name of BUILTINS) {
+    const args = BUILTIN_ARGS[name] ?? {};
+    const [first] = Object.keys(args);
     verbs.push({
       verb: name,
       description: BUILTIN_WORDS[name] ?? "",
       class: "observe",
       builtin: true,
-      args: {},
-      args_schema: { type: "object", additionalProperties: false, properties: {} },
+      args: Object.fromEntries(
+        Object.entries(args).map(([arg, description]) => [arg, { type: "string", description }]),
+      ),
+      args_schema: {
+        type: "object",
+        additionalProperties: false,
+        ...(first === undefined ? {} : { minProperties: 1, maxProperties: 1 }),
+        properties: Object.fromEntries(
+          Object.entries(args).map(([arg, description]) => [arg, { type: "string", description }]),
+        ),
+      },
       approval: "never",
       timeout_s: null,
       lock: null,
       shim: [],
-      example: { verb: name },
+      example: {
+        verb: name,
+        ...(first === undefined ? {} : { args: { [first]: `some-${first}`.replace(/_/g, "-") } }),
+      },
     });
   }
   const limits = policy?.limits;

@@ -4,14 +4,18 @@
  * @module
  */
 import type { ControlCommand } from "./control_command.ts";
+import { controlCancel } from "./control_cancel.ts";
 import { controlKill, controlResume } from "./control_kill.ts";
 import { controlReap } from "./control_reap.ts";
+import { controlResolve } from "./control_resolve.ts";
 import { controlTrust } from "./control_trust.ts";
 
 const ALL: readonly ControlCommand<unknown>[] = [
+  controlCancel as ControlCommand<unknown>,
   controlKill as ControlCommand<unknown>,
   controlResume as ControlCommand<unknown>,
   controlReap as ControlCommand<unknown>,
+  controlResolve as ControlCommand<unknown>,
   controlTrust as ControlCommand<unknown>,
 ];
 

@@ -31,11 +31,12 @@ import { removeRefused } from "../spool/publish.ts";
 import type { Claim, Look } from "../spool/types.ts";
 import { readsOnly } from "../surface.ts";
 import { transition } from "../transitions.ts";
-import { builtinAnswer } from "./builtins.ts";
+import { builtinReply } from "./builtins.ts";
 import type { Core } from "./core.ts";
 import { noteSigned } from "./note_signed.ts";
 import { MAX_REFUSED } from "./reap_files.ts";
-import { base, type Prepared } from "./runs.ts";
+import { base } from "./row_fields.ts";
+import type { Prepared } from "./runs.ts";
 import { sha256 } from "./trust_store.ts";
 
 /** How soon an agent should look again, milliseconds. */
@@ -173,19 +174,21 @@ export class Intake {
     const prepared: Prepared[] = [];
     const started: number[] = [];
     const queued: { agent: string; rid: number }[] = [];
+    const undo: (() => void)[] = [];
     const { rids, answered } = core.publisher.takeMarks();
     try {
       core.ledger.transaction((tx) => {
         tx.markPublished(rids);
         for (const claim of answered) tx.dropAnswer(claim);
         for (const claim of claims) {
-          this.#one(tx, claim, { first, after, prepared, started, queued }, fresh);
+          this.#one(tx, claim, { first, after, prepared, started, queued, undo }, fresh);
         }
       });
       this.#fault = null;
       for (const claim of claims) this.#forced.delete(claim.random);
     } catch (error) {
       // Nothing of the batch counts: the claims stay and are tried again.
+      for (const step of undo) step();
       for (const rid of started) core.slots.free(rid);
       for (const { agent, rid } of queued) core.slots.forget(agent, rid);
       for (const p of prepared) core.runs.withdraw(p);
@@ -353,6 +356,16 @@ export class Intake {
   #builtin(tx: Tx, c: Candidate, name: string, batch: Batch): void {
     const { claim } = c;
     const id = claim.id ?? "";
+    const reply = builtinReply({
+      name,
+      agent: claim.agent,
+      args: c.request?.args ?? {},
+      core: this.#core,
+      tx,
+      after: (effect) => batch.after.push(effect),
+      undo: (step) => batch.undo.push(step),
+    });
+    if (reply.kind === "refused") return this.#refuse(tx, c, reply.refusal, batch);
     const ref = tx.append({
       event: "answered",
       agent: claim.agent,
@@ -373,7 +386,7 @@ export class Intake {
       ...(c.request_sha256 === undefined ? {} : { request_sha256: c.request_sha256 }),
       received_at: isoTime(claim.arrival_ms),
       finished_at: isoTime(this.#core.now()),
-      answer: builtinAnswer(name, claim.agent, this.#core),
+      answer: reply.answer,
       audit: ref,
     };
     const answer: StoredAnswer = {
@@ -466,6 +479,7 @@ export class Intake {
       finished_ms: null,
       attempt: 1,
       run: prepared?.run ?? null,
+      pgid: prepared?.order.pgid ?? null,
       claim: claim.random,
     };
     if (prepared === null) {
@@ -541,6 +555,8 @@ interface Batch {
   readonly prepared: Prepared[];
   readonly started: number[];
   readonly queued: { agent: string; rid: number }[];
+  /** What takes back a change of memory when the commit fails. */
+  readonly undo: (() => void)[];
 }
 
 /** The result document of a request that waits. */

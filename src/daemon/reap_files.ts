@@ -86,7 +86,7 @@ function* reapRuns(context: ReapContext): ReapJob {
   const { ledger, counts } = context;
   const wall = context.horizon(RAW_MS)?.wall_ms;
   if (wall === undefined) return;
-  const unfinished = new Set(ledger.unfinished().map((row) => row.run));
+  const unfinished = new Set(ledger.unfinished().flatMap((row) => [row.run, row.lookup]));
   let n = 0;
   for (const run of list(context, RUNS)) {
     if (++n % STEP === 0) yield;

@@ -2,15 +2,13 @@
  * What a start does before it looks at the queue: brings memory, run directories, results and
  * claims back into agreement with the ledger.
  *
- * Order matters. Running rows come first, and uncertain ones of which something may live on, because
- * their slots and locks must be taken before anything may start; what waits comes next; then what
+ * Order matters. Running rows come first, and uncertain ones that hold something, because their
+ * slots and locks must be taken before anything may start; what waits comes next; then what
  * was decided and not published; then claims of entries whose answer may or may not have been
  * recorded. The code that handles each of them is the one that handles it in normal service.
  *
  * @module
  */
-import { errorCode } from "../errors.ts";
-import { isRun } from "../names.ts";
 import { leftoverClaims } from "../spool/claim.ts";
 import { sweepStaging } from "../spool/publish.ts";
 import type { Core } from "./core.ts";
@@ -27,8 +25,14 @@ export function recover(core: Core, intake: Intake, work: Work, agents: readonly
   for (const row of core.ledger.unfinished()) {
     if (row.state === "running" && row.run !== null) {
       core.slots.start(row.rid, row.agent, row.lock);
-      core.runs.adopt(row, row.run, { timeout_ms: row.timeout_ms, grace_ms });
-      work.ended(row.run);
+      const lookup = row.lookup !== null;
+      const asked = lookup ? policy?.verbs.get(row.verb)?.lookup : undefined;
+      const timeout_ms = asked === undefined || asked === null
+        ? row.timeout_ms
+        : asked.timeout_s * 1000;
+      const run = row.lookup ?? row.run;
+      core.runs.adopt(row, run, { timeout_ms, grace_ms, lookup });
+      work.ended(run);
     } else {
       core.slots.wait({
         rid: row.rid,
@@ -38,7 +42,7 @@ export function recover(core: Core, intake: Intake, work: Work, agents: readonly
       });
     }
   }
-  holdLeftovers(core, work);
+  for (const row of core.ledger.uncertain()) work.hold(row);
   while (work.turn()) { /* until nothing more can start or end now */ }
   // The first of them now, and the rest, if the results could not be published for long, in turns.
   core.publisher.beginCatchUp();
@@ -48,16 +52,5 @@ export function recover(core: Core, intake: Intake, work: Work, agents: readonly
     sweepStaging(agent);
     const claims = leftoverClaims(agent);
     for (let i = 0; i < claims.length; i += 64) intake.process(claims.slice(i, i + 64));
-  }
-}
-
-/** Takes up what is left of runs that nobody waits for any more, as far as their directories say. */
-function holdLeftovers(core: Core, work: Work): void {
-  try {
-    for (const entry of Deno.readDirSync("state/runs")) {
-      if (entry.isDirectory && isRun(entry.name)) work.leftOver(entry.name);
-    }
-  } catch (error) {
-    core.log("WARN", "runs-not-listed", { error: errorCode(error) });
   }
 }

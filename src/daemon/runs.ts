@@ -15,17 +15,26 @@ import type { Reason } from "../codes.ts";
 import { errorCode } from "../errors.ts";
 import type { Row } from "../ledger/types.ts";
 import { randomHex } from "../names.ts";
-import type { CheckedArgs, Policy, VerbPolicy } from "../policy/policy.ts";
-import { commandDigest, resolveCommand } from "../policy/resolve_command.ts";
+import type {
+  CheckedArgs,
+  FileIdentity,
+  Policy,
+  ResolvedCommand,
+  VerbPolicy,
+} from "../policy/policy.ts";
+import { commandDigest, resolveCommand, resolveLookup } from "../policy/resolve_command.ts";
 import { coded, isoTime, type OutputView, type Result } from "../result.ts";
 import { type Exit, type Order, RUN_FILES, type StreamEnd } from "../run/order.ts";
-import { prepareRun, removeRun } from "../run/order_file.ts";
-import { resolveContext, runDir } from "../run/run_dir.ts";
+import { markCancel, prepareRun, removeRun } from "../run/order_file.ts";
+import { isCancelMarked } from "../run/look_before_start.ts";
+import { type ResolveContext, resolveContext, runDir } from "../run/run_dir.ts";
 import { type ByteFilter, OutputMirror } from "../run/output_view.ts";
 import type { Shim, ShimPool } from "../run/pool.ts";
 import { openOutput, type OutputFile } from "../spool/publish.ts";
+import { cancelWords } from "./cancel.ts";
 import type { Log } from "./log.ts";
 import { Maskings } from "./maskings.ts";
+import { base } from "./row_fields.ts";
 import type { TrustStore } from "./trust_store.ts";
 
 /** Milliseconds after which a running command's output is mirrored for the first time. */
@@ -71,6 +80,14 @@ export interface ActiveRun {
   readonly since: number;
   readonly timeout_ms: number;
   readonly grace_ms: number;
+  /** It asks what became of an earlier run of the row. Its output is nobody's result. */
+  readonly lookup: boolean;
+  /** Its shim said that it took no order: nothing was started and nothing will be. */
+  gone: boolean;
+  /** Somebody asked for its end. The mark is left again until it is known to be there. */
+  asked: boolean;
+  /** Monotonic time at which its mark was first seen, milliseconds; null without one. */
+  markedAt: number | null;
   /** The result is committed; only slot and lock are still held. */
   finished: boolean;
   /** Both streams as the result tells them, once the run has ended. */
@@ -154,7 +171,25 @@ export class Runs {
   prepare(facts: StartFacts, policy: Policy): Prepared | null {
     const program = this.#trust.program(facts.verb.program);
     if (program === null) return null;
-    const reuse = facts.verb.class === "observe";
+    return this.#prepare(facts, policy, {
+      lookup: false,
+      reuse: facts.verb.class === "observe",
+      program,
+      resolve: (context) => resolveCommand(facts.verb, facts.args, context),
+    });
+  }
+
+  #prepare(
+    facts: StartFacts,
+    policy: Policy,
+    what: {
+      readonly lookup: boolean;
+      readonly reuse: boolean;
+      readonly program: FileIdentity;
+      readonly resolve: (context: ResolveContext) => ResolvedCommand | null;
+    },
+  ): Prepared | null {
+    const { program, reuse } = what;
     const shim = this.#pool.take(reuse);
     if (shim === null) return null;
     const run = randomHex(16);
@@ -165,7 +200,8 @@ export class Runs {
         idempotency_key: facts.key,
         max_spend: facts.max_spend,
       }, this.#root);
-      const command = resolveCommand(facts.verb, facts.args, context);
+      const command = what.resolve(context);
+      if (command === null) throw new RangeError("Cannot prepare run: there is no command");
       const order: Order = {
         chb: 1,
         run,
@@ -185,6 +221,7 @@ export class Runs {
         output_cap: policy.limits.output_bytes,
         pgid: shim.pid,
         reuse,
+        ...(what.lookup ? { lookup: true } : {}),
       };
       prepareRun(order);
       shim.hint(run);
@@ -193,6 +230,27 @@ export class Runs {
       this.#pool.release(shim);
       throw error;
     }
+  }
+
+  /**
+   * The same for the question what became of an earlier run of a request.
+   *
+   * @returns null when no shim is ready
+   * @throws a system error when the order cannot be stored
+   * @throws {RangeError} when the verb has no lookup, or its program is not a trusted one
+   */
+  prepareLookup(facts: StartFacts, policy: Policy): Prepared | null {
+    const { lookup } = facts.verb;
+    const program = lookup === null ? null : this.#trust.program(lookup.program);
+    if (lookup === null || program === null || !this.#trust.granted(lookup.program)) {
+      throw new RangeError("Cannot look up: nothing that is trusted can be asked");
+    }
+    return this.#prepare({ ...facts, timeout_ms: Math.floor(lookup.timeout_s * 1000) }, policy, {
+      lookup: true,
+      reuse: false,
+      program,
+      resolve: (context) => resolveLookup(facts.verb, facts.args, context),
+    });
   }
 
   /** Gives back what was prepared for a commit that did not happen. */
@@ -208,26 +266,31 @@ export class Runs {
   /** Tells the shim to go, after the commit. */
   launch(rid: number, lock: string | null, prepared: Prepared): ActiveRun {
     const { order, shim, run } = prepared;
-    const active = this.#track(rid, order.agent, order.id, run, lock, shim, order);
+    const { lookup = false, timeout_ms, grace_ms, policy } = order;
+    const row = { rid, agent: order.agent, id: order.id, lock };
+    const active = this.#track(row, run, shim, { timeout_ms, grace_ms, lookup, policy });
     shim.send(run);
     return active;
   }
 
   /** Takes up a run of an earlier daemon, whose shim works on. */
-  adopt(row: Row, run: string, limits: { timeout_ms: number; grace_ms: number }): ActiveRun {
-    const { policy } = row;
-    return this.#track(row.rid, row.agent, row.id, run, row.lock, null, { ...limits, policy });
+  adopt(
+    row: Row,
+    run: string,
+    limits: { timeout_ms: number; grace_ms: number; lookup: boolean },
+  ): ActiveRun {
+    const active = this.#track(row, run, null, { ...limits, policy: row.policy });
+    if (row.cancel !== null && !limits.lookup) this.#mark(active);
+    return active;
   }
 
   #track(
-    rid: number,
-    agent: string,
-    id: string,
+    row: { rid: number; agent: string; id: string; lock: string | null },
     run: string,
-    lock: string | null,
     shim: Shim | null,
-    limits: { timeout_ms: number; grace_ms: number; policy: string },
+    limits: { timeout_ms: number; grace_ms: number; lookup: boolean; policy: string },
   ): ActiveRun {
+    const { rid, agent, id, lock } = row;
     // Made with the first byte: most commands print little or nothing.
     const filter = () => this.maskings.of(limits.policy).filter();
     const active: ActiveRun = {
@@ -244,6 +307,10 @@ export class Runs {
       since: performance.now(),
       timeout_ms: limits.timeout_ms,
       grace_ms: limits.grace_ms,
+      lookup: limits.lookup,
+      gone: false,
+      asked: false,
+      markedAt: null,
       finished: false,
       output: null,
     };
@@ -251,11 +318,36 @@ export class Runs {
     return active;
   }
 
+  /** Asks a row's command to end, when one runs. What asks for an outcome is left to its answer. */
+  askToEnd(rid: number): void {
+    for (const active of this.#active.values()) {
+      if (active.rid === rid && !active.finished && !active.lookup) this.#mark(active);
+    }
+  }
+
+  /** Once a second: marks that could not be left are tried again, those of others are noticed. */
+  lookForMarks(): void {
+    for (const active of this.#active.values()) {
+      if (active.finished || active.lookup || active.markedAt !== null) continue;
+      if (active.asked) this.#mark(active);
+      else if (isCancelMarked(runDir(active.run))) active.markedAt = performance.now();
+    }
+  }
+
+  #mark(active: ActiveRun): void {
+    active.asked = true;
+    try {
+      if (markCancel(active.run)) active.markedAt ??= performance.now();
+    } catch (error) {
+      this.#log("WARN", "cancel-not-marked", { run: active.run, error: errorCode(error) });
+    }
+  }
+
   /** Copies what running commands wrote since the last call. */
   pump(): void {
     const now = performance.now();
     for (const active of this.#active.values()) {
-      if (active.finished || now - active.since < MIRROR_MS) continue;
+      if (active.finished || active.lookup || now - active.since < MIRROR_MS) continue;
       active.mirrors.stdout.pump();
       active.mirrors.stderr.pump();
     }
@@ -374,7 +466,7 @@ export function finishedResult(
     state: "done",
     ...coded(reason),
     ...(exit.started ? {} : { stage: reason === "spawn-failed" ? "start" : "recheck" }),
-    message: words.message,
+    message: reason === "cancelled" ? cancelWords(row.cancel) : words.message,
     ...(words.hint === "" ? {} : { hint: words.hint }),
     exit_code: exit.exit_code,
     signal: exit.signal,
@@ -383,28 +475,5 @@ export function finishedResult(
     ...(exit.duration_ms === null ? {} : { duration_ms: Math.round(exit.duration_ms) }),
     ...(output === null ? {} : output),
     audit,
-  };
-}
-
-/** The fields of a result that a row has in every state. */
-export function base(row: Omit<Row, "rid" | "replays" | "pub" | "result">): {
-  chb: 1;
-  id: string;
-  agent: string;
-  verb: string;
-  idempotency_key?: string;
-  request_sha256: string;
-  attempt: number;
-  received_at: string;
-} {
-  return {
-    chb: 1,
-    id: row.id,
-    agent: row.agent,
-    verb: row.verb,
-    ...(row.key === null ? {} : { idempotency_key: row.key }),
-    request_sha256: row.request_sha256,
-    attempt: row.attempt,
-    received_at: isoTime(row.received_ms),
   };
 }

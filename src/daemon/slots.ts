@@ -1,9 +1,17 @@
 /**
- * Who may start next: a bound on what runs at once, named locks, first come first served inside a
- * lock, and a round over the agents so that one with a long queue does not hold up another.
+ * Who may start next: a bound on what runs at once, named locks, and turns.
+ *
+ * 1. Inside an agent's own line for a lock, and in its line for what needs none, first come is
+ *    first served.
+ * 2. Agents take turns for slots: who has started something is behind the others.
+ * 3. Agents take turns for each lock as well: the next holder is the agent that had the lock
+ *    longest ago. So a thousand requests of one agent for a lock delay another agent's request for
+ *    it by one of them, whatever else either agent starts meanwhile.
+ * 4. Every question costs in proportion to the number of agents and of locks that are waited for,
+ *    never to the number of requests that wait.
  *
  * Pure bookkeeping in memory; the ledger knows what is pending and running, and start-up fills
- * this in from there.
+ * this in from there. Whose turn it is does not outlive the process.
  *
  * @module
  */
@@ -17,14 +25,72 @@ export interface Waiting {
   readonly expires_ms: number;
 }
 
+/** Requests of one agent that wait for the same lock, or for none, in order of arrival. */
+class Line {
+  #items: Waiting[] = [];
+  /** Index of the first one; what is before it has left. */
+  #from = 0;
+
+  get size(): number {
+    return this.#items.length - this.#from;
+  }
+
+  get first(): Waiting | undefined {
+    return this.#items[this.#from];
+  }
+
+  *[Symbol.iterator](): IterableIterator<Waiting> {
+    for (let i = this.#from; i < this.#items.length; i++) {
+      const item = this.#items[i];
+      if (item !== undefined) yield item;
+    }
+  }
+
+  add(entry: Waiting): void {
+    const at = this.#find(entry.rid);
+    if (at === this.#items.length) this.#items.push(entry);
+    else if (this.#items[at]?.rid !== entry.rid) this.#items.splice(at, 0, entry);
+  }
+
+  remove(rid: number): boolean {
+    const at = this.#find(rid);
+    if (this.#items[at]?.rid !== rid) return false;
+    if (at !== this.#from) this.#items.splice(at, 1);
+    else if (++this.#from > 64 && this.#from * 2 > this.#items.length) {
+      this.#items = this.#items.slice(this.#from);
+      this.#from = 0;
+    }
+    return true;
+  }
+
+  /** Index of the first entry that is not before `rid`. */
+  #find(rid: number): number {
+    let low = this.#from;
+    let high = this.#items.length;
+    while (low < high) {
+      const middle = (low + high) >>> 1;
+      if ((this.#items[middle]?.rid ?? Infinity) < rid) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+}
+
 export class Slots {
   #concurrency: number;
-  readonly #running = new Map<number, { agent: string; lock: string | null }>();
+  /** Requests that hold a slot. */
+  readonly #running = new Set<number>();
+  /** Who holds a lock. */
   readonly #locks = new Map<string, number>();
-  /** Per agent in arrival order. */
-  readonly #waiting = new Map<string, Waiting[]>();
+  /** The lock that a request holds. */
+  readonly #lockOf = new Map<number, string>();
+  /** Per agent: its lines by lock. A line is never empty, nor is an agent's set of them. */
+  readonly #waiting = new Map<string, Map<string | null, Line>>();
   /** Agents in the order of their next turn. */
   #round: string[] = [];
+  /** Per lock: when an agent had it last, counted in starts. */
+  readonly #had = new Map<string, Map<string, number>>();
+  #starts = 0;
 
   constructor(concurrency: number) {
     this.#concurrency = concurrency;
@@ -41,45 +107,54 @@ export class Slots {
 
   /** Requests that wait, of one agent or of all. */
   waiting(agent?: string): number {
-    if (agent !== undefined) return this.#waiting.get(agent)?.length ?? 0;
     let sum = 0;
-    for (const list of this.#waiting.values()) sum += list.length;
+    const agents = agent === undefined ? this.#waiting.keys() : [agent];
+    for (const name of agents) {
+      for (const line of this.#waiting.get(name)?.values() ?? []) sum += line.size;
+    }
     return sum;
   }
 
   /** Every waiting request, in no particular order over agents. */
   *all(): IterableIterator<Waiting> {
-    for (const list of this.#waiting.values()) yield* list;
+    for (const lines of this.#waiting.values()) {
+      for (const line of lines.values()) yield* line;
+    }
   }
 
   /** Queues a request behind the agent's others; `rid` order is arrival order. */
   wait(entry: Waiting): void {
-    let list = this.#waiting.get(entry.agent);
-    if (list === undefined) {
-      list = [];
-      this.#waiting.set(entry.agent, list);
+    let lines = this.#waiting.get(entry.agent);
+    if (lines === undefined) {
+      lines = new Map();
+      this.#waiting.set(entry.agent, lines);
       if (!this.#round.includes(entry.agent)) this.#round.push(entry.agent);
     }
-    const last = list.at(-1);
-    list.push(entry);
-    if (last !== undefined && last.rid > entry.rid) list.sort((a, b) => a.rid - b.rid);
+    let line = lines.get(entry.lock);
+    if (line === undefined) {
+      line = new Line();
+      lines.set(entry.lock, line);
+    }
+    line.add(entry);
   }
 
   /** Takes a request out of the queue; false when it was not there. */
   forget(agent: string, rid: number): boolean {
-    const list = this.#waiting.get(agent);
-    const at = list?.findIndex((w) => w.rid === rid) ?? -1;
-    if (list === undefined || at < 0) return false;
-    list.splice(at, 1);
-    if (list.length === 0) this.#waiting.delete(agent);
-    return true;
+    const lines = this.#waiting.get(agent);
+    for (const [lock, line] of lines ?? []) {
+      if (!line.remove(rid)) continue;
+      if (line.size === 0) lines?.delete(lock);
+      if (lines?.size === 0) this.#waiting.delete(agent);
+      return true;
+    }
+    return false;
   }
 
-  /** Why a request with this lock cannot start now, or null when it can. */
+  /** Why a new request with this lock cannot start now, or null when it can. */
   blocked(lock: string | null): "slot" | "lock" | null {
     if (lock !== null) {
       if (this.#locks.has(lock)) return "lock";
-      for (const w of this.all()) if (w.lock === lock) return "lock";
+      for (const lines of this.#waiting.values()) if (lines.has(lock)) return "lock";
     }
     if (this.#running.size >= this.#concurrency) return "slot";
     return this.peek() === null ? null : "slot";
@@ -87,47 +162,83 @@ export class Slots {
 
   /** The next request that may start, without taking it; null when none can. */
   peek(): Waiting | null {
-    if (this.#running.size >= this.#concurrency) return null;
-    if (this.#waiting.size === 0) return null;
-    const firstOfLock = new Map<string, number>();
-    for (const w of this.all()) {
-      if (w.lock === null) continue;
-      const first = firstOfLock.get(w.lock);
-      if (first === undefined || w.rid < first) firstOfLock.set(w.lock, w.rid);
-    }
+    if (this.#running.size >= this.#concurrency || this.#waiting.size === 0) return null;
+    const turns = new Map<string, string>();
     for (const agent of this.#round) {
-      for (const w of this.#waiting.get(agent) ?? []) {
-        if (w.lock === null) return w;
-        if (!this.#locks.has(w.lock) && firstOfLock.get(w.lock) === w.rid) return w;
+      let next: Waiting | null = null;
+      for (const [lock, line] of this.#waiting.get(agent) ?? []) {
+        const { first } = line;
+        if (first === undefined || (next !== null && next.rid < first.rid)) continue;
+        if (lock !== null) {
+          if (this.#locks.has(lock)) continue;
+          let turn = turns.get(lock);
+          if (turn === undefined) {
+            turn = this.#turn(lock);
+            turns.set(lock, turn);
+          }
+          if (turn !== agent) continue;
+        }
+        next = first;
       }
+      if (next !== null) return next;
     }
     return null;
+  }
+
+  /** The agent that gets a lock next: the one that had it longest ago, then the one that waits. */
+  #turn(lock: string): string {
+    const had = this.#had.get(lock);
+    let found = "";
+    let best: readonly [number, number] = [Infinity, Infinity];
+    for (const [agent, lines] of this.#waiting) {
+      const first = lines.get(lock)?.first;
+      if (first === undefined) continue;
+      const at = had?.get(agent) ?? 0;
+      if (at > best[0] || (at === best[0] && first.rid > best[1])) continue;
+      found = agent;
+      best = [at, first.rid];
+    }
+    return found;
   }
 
   /** Marks a request as running: it holds a slot and its lock. */
   start(rid: number, agent: string, lock: string | null): void {
     this.forget(agent, rid);
-    this.#running.set(rid, { agent, lock });
-    if (lock !== null) this.#locks.set(lock, rid);
+    this.#running.add(rid);
+    if (lock !== null) {
+      this.#locks.set(lock, rid);
+      this.#lockOf.set(rid, lock);
+      let had = this.#had.get(lock);
+      if (had === undefined) this.#had.set(lock, had = new Map());
+      had.set(agent, ++this.#starts);
+    }
     const at = this.#round.indexOf(agent);
     if (at >= 0) this.#round.splice(at, 1);
     this.#round.push(agent);
     this.#round = this.#round.filter((a) => a === agent || this.#waiting.has(a));
   }
 
-  /** Frees the slot and the lock of a request; harmless when it holds none. */
-  free(rid: number): void {
-    const held = this.#running.get(rid);
-    if (held === undefined) return;
+  /** Frees the slot of a request and leaves it its lock. */
+  freeSlot(rid: number): void {
     this.#running.delete(rid);
-    if (held.lock !== null && this.#locks.get(held.lock) === rid) this.#locks.delete(held.lock);
   }
 
-  /** What a waiting request waits for. */
+  /** Frees the slot and the lock of a request; harmless when it holds none. */
+  free(rid: number): void {
+    this.#running.delete(rid);
+    const lock = this.#lockOf.get(rid);
+    this.#lockOf.delete(rid);
+    if (lock !== undefined && this.#locks.get(lock) === rid) this.#locks.delete(lock);
+  }
+
+  /**
+   * What a waiting request waits for: its lock while somebody holds it or stands before it in the
+   * agent's line for it, else a slot.
+   */
   waitsFor(entry: Waiting): "slot" | "lock" {
     if (entry.lock === null) return "slot";
     if (this.#locks.has(entry.lock)) return "lock";
-    for (const w of this.all()) if (w.lock === entry.lock && w.rid < entry.rid) return "lock";
-    return "slot";
+    const first = this.#waiting.get(entry.agent)?.get(entry.lock)?.first;
+    return first === undefined || first.rid >= entry.rid ? "slot" : "lock";
   }
 }

@@ -1,6 +1,7 @@
 /**
  * A waiting request that must not start, as the ledger is told of it: answered with a refusal, its
- * id and key free again. One function for whoever holds the ledger, daemon or human command.
+ * id and key free again. When an earlier attempt may have done something nothing is free: the
+ * request is `uncertain`, as it was before. One function for whoever holds the ledger, daemon or human command.
  *
  * @module
  */
@@ -9,7 +10,8 @@ import type { Ledger, Tx } from "../ledger/ledger.ts";
 import type { Row } from "../ledger/types.ts";
 import { coded, refusalResult } from "../result.ts";
 import { transition } from "../transitions.ts";
-import { base } from "./runs.ts";
+import { loseRow } from "./lose.ts";
+import { base } from "./row_fields.ts";
 
 /**
  * Records the refusal.
@@ -26,6 +28,10 @@ export function turnDown(
   refusal: Refusal,
   now: number,
 ): readonly string[] {
+  if (row.attempt > 1) {
+    loseRow(tx, row, "not-again", null, now, { why: refusal.reason });
+    return [];
+  }
   const audit = tx.append({
     event: "refused",
     agent: row.agent,

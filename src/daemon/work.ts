@@ -8,12 +8,16 @@
  * 2. The lock is held: a shim works on it; wait.
  * 3. The order is still there: rename it away. Whoever wins that rename decides; when it is the
  *    daemon, nothing was started and nothing ever will be under this run id.
- * 4. The order was taken: it may have started. While its process group lives, slot and lock stay
- *    taken. When the group is empty the verb's `on_crash` decides; the default is `uncertain`, and
- *    nothing is ever run again on a guess (S7).
+ * 4. The order was taken, or nobody can say: it may have started. While its process group lives,
+ *    which the row knows even when the directory is gone, slot and lock stay taken. When the group
+ *    is empty the verb's `on_crash` decides: `rerun` starts another attempt, `lookup` asks the
+ *    downstream (`lookups.ts`), and otherwise it is `uncertain`. Nothing is ever run again on a
+ *    guess (S7), and there is no third attempt.
  * 5. A group that lives on past the deadline, with nobody left who could end it, makes the run
- *    `uncertain` and keeps slot and lock until it is empty, over a restart too: what is said to be
- *    over must not go on beside the next holder of its lock (X18).
+ *    `uncertain`; what it holds then stands in `leftovers.ts` (X18).
+ *
+ * And whatever is recovered: what was cancelled is not started any more, and a key whose request
+ * may have been started once is never given up.
  *
  * @module
  */
@@ -29,6 +33,7 @@ import { coded, isoTime, type Result } from "../result.ts";
 import { readExit } from "../run/exit_record.ts";
 import { groupAlive, killGroup } from "../run/kill_group.ts";
 import { type Exit, RUN_FILES } from "../run/order.ts";
+import { isCancelMarked } from "../run/look_before_start.ts";
 import { markCancel, readTaken, runLocked, voidOrder } from "../run/order_file.ts";
 import type { Shim, ShimLine } from "../run/pool.ts";
 import { runDir } from "../run/run_dir.ts";
@@ -36,13 +41,20 @@ import { look } from "../spool/look.ts";
 import { transition } from "../transitions.ts";
 import type { Core } from "./core.ts";
 import { pendingResult, runningResult } from "./intake.ts";
-import { type ActiveRun, base, exitReason, finishedResult, type Prepared } from "./runs.ts";
+import { cancelledResult } from "./cancel.ts";
+import { Leftovers } from "./leftovers.ts";
+import { loseRow } from "./lose.ts";
+import { readAnswer } from "./lookups.ts";
+import { resolvedEvent, settleRow } from "./resolve.ts";
+import { Retell } from "./retell.ts";
+import { base } from "./row_fields.ts";
+import { type ActiveRun, exitReason, finishedResult, type Prepared } from "./runs.ts";
 import { turnDown } from "./turn_down.ts";
 
 /** Milliseconds past deadline and grace after which the daemon ends a run itself. */
 const BACKSTOP_MS = 10_000;
-/** Milliseconds between two looks whether a group that was left over lives. */
-const LEFTOVER_MS = 3000;
+/** Starts that a key ever gets without a human's word. */
+const ATTEMPTS = 2;
 /** Waiting requests that one step answers, at most. */
 const LAPSES = 256;
 
@@ -56,20 +68,16 @@ type End =
     readonly row: Row;
     readonly attempt: number;
   }
+  /** The downstream is to be asked what became of the run. */
+  | { readonly kind: "lookup"; readonly active: ActiveRun; readonly row: Row }
   | {
     readonly kind: "uncertain";
     readonly active: ActiveRun;
     readonly row: Row;
     readonly pgid: number | null;
+    /** What stood against another attempt, or against an answer; absent for a plain crash. */
+    readonly why?: string;
   };
-
-/** A process group that nobody is left to end. */
-interface Leftover {
-  readonly pgid: number;
-  /** Monotonic clock, milliseconds. */
-  askAt: number;
-  asked: boolean;
-}
 
 export class Work {
   readonly #core: Core;
@@ -80,8 +88,8 @@ export class Work {
   /** Runs whose process group is being asked for. */
   readonly #probing = new Set<string>();
   readonly #forced = new Set<string>();
-  /** Process groups that outlived their runs, by row: they hold slot and lock. */
-  readonly #leftovers = new Map<number, Leftover>();
+  readonly #leftovers: Leftovers;
+  readonly #retell: Retell;
   #fault: string | null = null;
   /** More waiting requests have to be answered than one step does. */
   #lapsing = false;
@@ -90,6 +98,8 @@ export class Work {
     this.#core = core;
     this.#deps = deps;
     this.#wake = wake;
+    this.#leftovers = new Leftovers(core, wake);
+    this.#retell = new Retell(core);
   }
 
   /** Why the last commit failed, or null. */
@@ -109,6 +119,7 @@ export class Work {
     if (active === undefined) return;
     // A shim that is free again, or that took nothing, has let go of the lock.
     if (line.reusable) active.shim = null;
+    if (line.kind === "gone") active.gone = true;
     this.ended(line.run);
   }
 
@@ -150,6 +161,7 @@ export class Work {
   /** Once a second: adopted runs, deadlines, waiting requests whose time or luck ran out. */
   second(): void {
     const now = performance.now();
+    this.#core.runs.lookForMarks();
     for (const active of this.#core.runs.active.values()) {
       if (active.shim !== null && !active.finished) {
         this.#backstop(active, now);
@@ -158,35 +170,66 @@ export class Work {
       if (active.shim === null && !runLocked(active.run)) this.#ended.add(active.run);
       else this.#backstop(active, now);
     }
-    this.#askLeftovers();
+    this.#leftovers.ask();
     this.lapse();
+    this.#retell.pass();
     this.#wake();
+  }
+
+  /** Takes up an `uncertain` row of an earlier daemon: what it holds is held. */
+  hold(row: Pick<Row, "rid" | "agent" | "lock" | "pgid">): void {
+    this.#leftovers.hold(row);
+  }
+
+  /** A human resolved an `uncertain` request: nothing is held for it any more. */
+  resolved(rid: number): void {
+    this.#leftovers.drop(rid);
+    this.#core.slots.free(rid);
+    const row = this.#core.ledger.row(rid);
+    if (row !== null && row.state === "pending") this.#waits(row);
+    this.#wake();
+  }
+
+  #waits({ rid, agent, lock, expires_ms }: Row): void {
+    this.#core.slots.wait({ rid, agent, lock, expires_ms });
   }
 
   /** Asks every running command to stop, for a shutdown that cancels. */
   cancelAll(): void {
     for (const active of this.#core.runs.active.values()) {
-      if (!active.finished) markCancel(active.run);
+      if (!active.finished && !active.lookup) markCancel(active.run);
     }
   }
 
+  /** Ends what went on too long after its limit, or after it was asked to end. */
   #backstop(active: ActiveRun, now: number): void {
-    const late = now - active.since > active.timeout_ms + active.grace_ms + BACKSTOP_MS;
-    if (!late || active.finished || this.#forced.has(active.run)) return;
-    if (!runLocked(active.run)) return;
-    const taken = readTaken(active.run);
-    if (taken === null) return;
-    this.#forced.add(active.run);
-    this.#core.log("WARN", "backstop", { run: active.run, pgid: taken.pgid });
+    const { grace_ms, markedAt, run, since, timeout_ms } = active;
+    const late = now - since > timeout_ms + grace_ms + BACKSTOP_MS ||
+      (markedAt !== null && now - markedAt > grace_ms + BACKSTOP_MS);
+    if (!late || active.finished || this.#forced.has(run)) return;
+    if (!runLocked(run)) return;
+    const taken = readTaken(run);
+    if (taken === null) {
+      // Its shim has stopped before it took the order, and will find that there is none.
+      if (voidOrder(run)) this.#neverRan(active);
+      return;
+    }
+    this.#forced.add(run);
+    this.#core.log("WARN", "backstop", { run, pgid: taken.pgid });
     killGroup(taken.pgid, "CONT").then(() => killGroup(taken.pgid, "KILL")).catch(() => {
-      this.#forced.delete(active.run);
+      this.#forced.delete(run);
     });
+  }
+
+  #neverRan(active: ActiveRun): void {
+    const row = this.#core.ledger.row(active.rid);
+    if (row !== null) this.#commit([this.#again(active, row)]);
   }
 
   /** What became of a run, or null when it is not known yet. */
   #judge(active: ActiveRun): End | null {
     const row = this.#core.ledger.row(active.rid);
-    if (row === null || row.state !== "running" || row.run !== active.run) {
+    if (!goesOn(row, active)) {
       this.#freed(active);
       return null;
     }
@@ -198,18 +241,19 @@ export class Work {
     }
     if (active.shim !== null || runLocked(active.run)) return null;
     if (voidOrder(active.run) || look(`${runDir(active.run)}/${RUN_FILES.void}`) !== null) {
-      return { kind: "again", active, row, attempt: row.attempt };
+      return this.#again(active, row);
     }
     // The exit record may have been written between the two looks.
     const late = readExit(runDir(active.run), active.run);
     if (late !== null) return { kind: "exit", active, row, exit: late };
-    const taken = readTaken(active.run);
-    if (this.#forced.has(active.run) && taken !== null) {
+    if (active.gone) return this.#again(active, row);
+    const pgid = readTaken(active.run)?.pgid ?? (active.lookup ? null : row.pgid);
+    if (this.#forced.has(active.run) && pgid !== null) {
       return { kind: "exit", active, row, exit: forcedExit(active) };
     }
     if (this.#probing.has(active.run)) return null;
-    if (taken === null) return this.#crashed(active, row, null);
-    this.#probe(active, row, taken.pgid);
+    if (pgid === null) return this.#crashed(active, row);
+    this.#probe(active, row, pgid);
     return null;
   }
 
@@ -221,14 +265,13 @@ export class Work {
       const over = performance.now() - active.since > active.timeout_ms + active.grace_ms;
       if (alive && !over) return;
       const again = this.#core.ledger.row(row.rid);
-      if (again === null || again.state !== "running" || again.run !== active.run) return;
-      if (runLocked(active.run)) return;
+      if (!goesOn(again, active) || runLocked(active.run)) return;
       const exit = readExit(runDir(active.run), active.run);
       const end: End = exit !== null
         ? { kind: "exit", active, row: again, exit }
         : alive
         ? { kind: "uncertain", active, row: again, pgid }
-        : this.#crashed(active, again, null);
+        : this.#crashed(active, again);
       this.#commit([end]);
       this.#wake();
     }).catch((error) => {
@@ -237,45 +280,28 @@ export class Work {
     });
   }
 
+  /** A run that was never started, and never will be under this run's name. */
+  #again(active: ActiveRun, row: Row): End {
+    return active.lookup
+      ? { kind: "lookup", active, row }
+      : { kind: "again", active, row, attempt: row.attempt };
+  }
+
   /** A run that may have started and of which nothing lives: the verb's `on_crash` decides. */
-  #crashed(active: ActiveRun, row: Row, pgid: number | null): End {
-    const verb = this.#core.policy()?.verbs.get(row.verb);
-    if (verb?.on_crash === "rerun" && (verb.class === "observe" || verb.idempotent)) {
-      if (row.attempt < 2) return { kind: "again", active, row, attempt: row.attempt + 1 };
-    }
-    return { kind: "uncertain", active, row, pgid };
-  }
-
-  /**
-   * Takes up what an earlier daemon left behind: a run that is uncertain by now and whose process
-   * group may live.
-   *
-   * @param run a run directory of which no unfinished row knows
-   */
-  leftOver(run: string): void {
-    if (this.#core.runs.active.has(run) || runLocked(run)) return;
-    const order = readTaken(run);
-    if (order === null) return;
-    const row = this.#core.ledger.rowById(order.agent, order.id);
-    if (row === null || row.run !== run || row.state !== "uncertain") return;
-    this.#core.slots.start(row.rid, row.agent, row.lock);
-    this.#leftovers.set(row.rid, { pgid: order.pgid, askAt: 0, asked: false });
-    this.#askLeftovers();
-  }
-
-  /** Frees what runs hold of which nothing lives any more. */
-  #askLeftovers(): void {
-    const now = performance.now();
-    for (const [rid, leftover] of this.#leftovers) {
-      if (leftover.asked || now < leftover.askAt) continue;
-      leftover.asked = true;
-      groupAlive(leftover.pgid).then((alive) => {
-        leftover.askAt = performance.now() + LEFTOVER_MS;
-        if (alive) return;
-        this.#leftovers.delete(rid);
-        this.#core.slots.free(rid);
-        this.#wake();
-      }).finally(() => leftover.asked = false);
+  #crashed(active: ActiveRun, row: Row): End {
+    const uncertain: End = { kind: "uncertain", active, row, pgid: null };
+    if (active.lookup) return uncertain;
+    const policy = this.#core.policy();
+    const verb = policy === null ? undefined : fits(policy, row)?.verb;
+    switch (verb?.on_crash) {
+      case "rerun":
+        if (verb.class !== "observe" && !verb.idempotent) return uncertain;
+        if (row.attempt >= ATTEMPTS) return uncertain;
+        return { kind: "again", active, row, attempt: row.attempt + 1 };
+      case "lookup":
+        return { kind: "lookup", active, row };
+      default:
+        return uncertain;
     }
   }
 
@@ -293,7 +319,7 @@ export class Work {
     const { rids, answered } = core.publisher.takeMarks();
     let more = false;
     const finals = ends.map((end) =>
-      end.kind === "exit" && end.exit.started
+      end.kind === "exit" && end.exit.started && !end.active.lookup
         ? { end, output: core.runs.output(end.active, end.exit) }
         : { end, output: null }
     );
@@ -302,9 +328,11 @@ export class Work {
         tx.markPublished(rids);
         for (const claim of answered) tx.dropAnswer(claim);
         for (const { end, output } of finals) {
-          if (end.kind === "exit") this.#finish(tx, end, output, after);
-          else if (end.kind === "again") this.#again(tx, end, after);
-          else this.#uncertain(tx, end, after);
+          if (end.kind === "again") this.#wait(tx, end, after);
+          else if (end.kind === "uncertain") this.#uncertain(tx, end, after);
+          else if (end.kind === "lookup") this.#ask(tx, end, { first, after, prepared });
+          else if (end.active.lookup) this.#answered(tx, end, after);
+          else this.#finish(tx, end, output, after);
         }
         more = this.#startNext(tx, { first, after, prepared, undo });
       });
@@ -334,6 +362,10 @@ export class Work {
     const core = this.#core;
     const { active, row, exit } = end;
     const reason = exitReason(exit);
+    if (!exit.started && row.attempt > 1 && reason !== "cancelled") {
+      const why = reason;
+      return this.#uncertain(tx, { kind: "uncertain", active, row, pgid: null, why }, after);
+    }
     const audit = tx.append({
       event: "finished",
       agent: row.agent,
@@ -349,15 +381,20 @@ export class Work {
       stderr_bytes: exit.stderr.bytes,
       ...(exit.detail === "" ? {} : { detail: exit.detail }),
     });
-    const released = exit.started ? [] : core.ledger.idsOf(row.rid);
-    if (!exit.started) tx.release(row.rid);
+    // A cancel is no refusal: the request is remembered as cancelled.
+    const cancelled = !exit.started && reason === "cancelled";
+    const released = exit.started || cancelled ? [] : core.ledger.idsOf(row.rid);
+    if (!exit.started && !cancelled) tx.release(row.rid);
     tx.updateRow(row.rid, {
-      state: transition(row.state, exit.started ? "end" : "not-started"),
+      state: transition(row.state, cancelled ? "cancel" : exit.started ? "end" : "not-started"),
       outcome: coded(reason).outcome ?? null,
       reason,
       ...(exit.started_ms === null ? {} : { started_ms: exit.started_ms }),
       finished_ms: exit.finished_ms,
-      result: finishedResult(row, exit, output, audit),
+      pgid: null,
+      result: cancelled
+        ? cancelledResult(row, row.cancel, exit.finished_ms, audit)
+        : finishedResult(row, exit, output, audit),
     });
     after.push(() => {
       active.finished = true;
@@ -374,9 +411,12 @@ export class Work {
     if (now !== null) this.#core.publisher.row(now, released);
   }
 
-  #again(tx: Tx, end: Extract<End, { kind: "again" }>, after: (() => void)[]): void {
-    const core = this.#core;
+  /** Lets a request wait for a start, unless it was cancelled meanwhile. */
+  #wait(tx: Tx, end: Extract<End, { kind: "again" }>, after: (() => void)[]): void {
     const { active, row } = end;
+    if (row.cancel !== null || isCancelMarked(runDir(active.run))) {
+      return this.#cancelled(tx, active, row, after);
+    }
     const audit = tx.append({
       event: "repaired",
       agent: row.agent,
@@ -389,56 +429,144 @@ export class Work {
     tx.updateRow(row.rid, {
       state: transition(row.state, end.attempt === row.attempt ? "void" : "rerun"),
       run: null,
+      pgid: null,
+      lookup: null,
       started_ms: null,
       attempt: end.attempt,
       result,
     });
     after.push(() => {
-      core.slots.free(row.rid);
-      core.runs.forget(active);
-      core.slots.wait({
-        rid: row.rid,
-        agent: row.agent,
-        lock: row.lock,
-        expires_ms: row.expires_ms,
-      });
+      this.#freed(active);
+      this.#waits(row);
       this.#publish(row.rid);
       this.#wake();
     });
   }
 
-  #uncertain(tx: Tx, end: Extract<End, { kind: "uncertain" }>, after: (() => void)[]): void {
-    const { active, row } = end;
+  /** Settles a request that was cancelled and is not to be started (again). */
+  #cancelled(tx: Tx, active: ActiveRun, row: Row, after: (() => void)[]): void {
     const audit = tx.append({
-      event: "uncertain",
+      event: "finished",
       agent: row.agent,
       id: row.id,
       run: active.run,
       attempt: row.attempt,
-      ...(end.pgid === null ? {} : { pgid: end.pgid }),
+      reason: "cancelled",
+      started: false,
     });
-    const result: Result = {
-      ...base(row),
-      state: "uncertain",
-      ...coded("uncertain"),
-      message: "It may or may not have happened: what ran it died without leaving a record",
-      hint: "It is not run again. A human looks at what it did and decides on the host",
-      ...(row.started_ms === null ? {} : { started_at: isoTime(row.started_ms) }),
-      finished_at: isoTime(this.#core.now()),
-      audit,
-    };
     tx.updateRow(row.rid, {
-      state: transition(row.state, "lose"),
-      outcome: null,
-      reason: "uncertain",
+      state: transition(row.state, "cancel"),
+      outcome: "cancelled",
+      reason: "cancelled",
       finished_ms: this.#core.now(),
-      result,
+      pgid: null,
+      lookup: null,
+      result: cancelledResult(row, row.cancel, this.#core.now(), audit),
+    });
+    after.push(() => {
+      this.#freed(active);
+      this.#publish(row.rid);
+    });
+  }
+
+  /**
+   * Asks the downstream what became of a run. Slot and lock stay taken while it is asked. Without a
+   * ready shim, or while the kill switch is up, nothing changes, and the next look at the run comes
+   * back here; without anything that could be asked the run is uncertain.
+   */
+  #ask(
+    tx: Tx,
+    end: Extract<End, { kind: "lookup" }>,
+    batch: { first: (() => void)[]; after: (() => void)[]; prepared: Prepared[] },
+  ): void {
+    const core = this.#core;
+    const { active, row } = end;
+    const policy = core.policy();
+    const fit = policy === null ? null : fits(policy, row);
+    if (policy === null || fit === null || fit.verb.lookup === null) {
+      return this.#uncertain(tx, { kind: "uncertain", active, row, pgid: null }, batch.after);
+    }
+    if (core.stopping() || core.kill(row.agent) !== null) return;
+    let ready: Prepared | null = null;
+    try {
+      ready = core.runs.prepareLookup({
+        agent: row.agent,
+        id: row.id,
+        key: row.key ?? row.id,
+        verb: fit.verb,
+        args: fit.args,
+        max_spend: row.max_spend,
+        timeout_ms: row.timeout_ms,
+        attempt: row.attempt,
+      }, policy);
+    } catch (error) {
+      core.log("WARN", "lookup-failed", { error: errorCode(error) ?? "not-trusted" });
+      if (errorCode(error) !== undefined) return;
+      return this.#uncertain(tx, { kind: "uncertain", active, row, pgid: null }, batch.after);
+    }
+    if (ready === null) return;
+    const { order, run } = ready;
+    batch.prepared.push(ready);
+    tx.append({
+      event: "started",
+      agent: row.agent,
+      id: row.id,
+      verb: row.verb,
+      run,
+      attempt: row.attempt,
+      lookup_of: row.run,
+      command_sha256: order.command_sha256,
+      policy: policy.digest,
+    });
+    tx.updateRow(row.rid, { lookup: run });
+    const prepared = ready;
+    batch.first.push(() => {
+      core.runs.forget(active);
+      core.runs.launch(row.rid, row.lock, prepared);
+    });
+  }
+
+  /** Records what the downstream said. */
+  #answered(tx: Tx, end: Extract<End, { kind: "exit" }>, after: (() => void)[]): void {
+    const { active, row, exit } = end;
+    const answer = readAnswer(this.#core.policy(), row, active.run, exit);
+    const now = this.#core.now();
+    const facts = { lookup: active.run, exit_code: exit.exit_code, kind: exit.kind };
+    const resolved = { by: "lookup", at: isoTime(now) } as const;
+    if (answer === "unknown") {
+      const why = "no-answer";
+      return this.#uncertain(tx, { kind: "uncertain", active, row, pgid: null, why }, after, facts);
+    }
+    if (answer === "not-done" && row.attempt < ATTEMPTS) {
+      tx.append(resolvedEvent(row, { ...resolved, as: "retry" }, facts));
+      return this.#wait(tx, { kind: "again", active, row, attempt: row.attempt + 1 }, after);
+    }
+    const as = answer === "done" ? "done" : "failed";
+    settleRow(tx, row, { ...resolved, as }, "look-up", now, facts);
+    after.push(() => {
+      this.#publish(row.rid);
+      this.#freed(active);
+    });
+  }
+
+  #uncertain(
+    tx: Tx,
+    end: Extract<End, { kind: "uncertain" }>,
+    after: (() => void)[],
+    facts: Readonly<Record<string, unknown>> = {},
+  ): void {
+    const { active, row, pgid, why } = end;
+    const event = why === undefined || active.lookup ? "lose" : "not-again";
+    loseRow(tx, row, event, pgid, this.#core.now(), {
+      run: active.run,
+      ...(why === undefined ? {} : { why }),
+      ...facts,
     });
     after.push(() => {
       active.finished = true;
       this.#publish(row.rid);
-      if (end.pgid === null) return this.#freed(active);
-      this.#leftovers.set(row.rid, { pgid: end.pgid, askAt: 0, asked: false });
+      if (pgid === null) return this.#freed(active);
+      this.#leftovers.add(row.rid, pgid, row.lock);
       this.#core.runs.forget(active);
     });
   }
@@ -502,6 +630,7 @@ export class Work {
       tx.updateRow(row.rid, {
         state: transition(row.state, "start"),
         run: ready.run,
+        pgid: ready.order.pgid,
         started_ms: now,
         policy: policy.digest,
         result: runningResult(row, now, row.timeout_ms, audit),
@@ -529,14 +658,7 @@ export class Work {
     const core = this.#core;
     const released = turnDown(core.ledger, tx, row, refusal, core.now());
     core.slots.forget(row.agent, row.rid);
-    batch.undo.push(() =>
-      core.slots.wait({
-        rid: row.rid,
-        agent: row.agent,
-        lock: row.lock,
-        expires_ms: row.expires_ms,
-      })
-    );
+    batch.undo.push(() => this.#waits(row));
     batch.after.push(() => this.#publish(row.rid, released));
   }
 
@@ -571,6 +693,13 @@ export class Work {
       core.ledger.transaction((tx) => {
         for (const { row, refusal } of refused) this.#turnDown(tx, row, refusal, { after, undo });
         for (const row of expired) {
+          if (row.attempt > 1) {
+            loseRow(tx, row, "not-again", null, now, { why: "expired" });
+            core.slots.forget(row.agent, row.rid);
+            undo.push(() => this.#waits(row));
+            after.push(() => this.#publish(row.rid));
+            continue;
+          }
           const audit = tx.append({
             event: "finished",
             agent: row.agent,
@@ -596,14 +725,7 @@ export class Work {
             result,
           });
           core.slots.forget(row.agent, row.rid);
-          undo.push(() =>
-            core.slots.wait({
-              rid: row.rid,
-              agent: row.agent,
-              lock: row.lock,
-              expires_ms: row.expires_ms,
-            })
-          );
+          undo.push(() => this.#waits(row));
           after.push(() => this.#publish(row.rid));
         }
       });
@@ -633,6 +755,12 @@ function fits(policy: Policy, row: Row): { verb: VerbPolicy; args: CheckedArgs }
   return checked.ok ? { verb, args: checked.args } : null;
 }
 
+/** True while the row is running and this is the run that it waits for. */
+function goesOn(row: Row | null, active: ActiveRun): row is Row {
+  return row !== null && row.state === "running" &&
+    (active.lookup ? row.lookup : row.lookup ?? row.run) === active.run;
+}
+
 function gone(row: Row): Refusal {
   return {
     stage: "recheck",
@@ -648,7 +776,7 @@ function forcedExit(active: ActiveRun): Exit {
   return {
     chb: 1,
     run: active.run,
-    kind: "timed_out",
+    kind: active.markedAt === null ? "timed_out" : "cancelled",
     started: true,
     exit_code: null,
     signal: "SIGKILL",

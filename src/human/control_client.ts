@@ -22,9 +22,10 @@ const WAIT_MS = 15_000;
 /**
  * Applies a request, here or in the daemon.
  *
+ * @param waitMs milliseconds that a running daemon has to answer
  * @throws {ExitError} when it was refused or nobody answered
  */
-export async function control(request: ControlRequest): Promise<ControlAnswer> {
+export async function control(request: ControlRequest, waitMs = WAIT_MS): Promise<ControlAnswer> {
   const name = `${Date.now()}-${randomHex(8)}.json`;
   const lock = lockState();
   if (lock !== null) {
@@ -40,7 +41,7 @@ export async function control(request: ControlRequest): Promise<ControlAnswer> {
     mode: 0o600,
   });
   Deno.renameSync(`${path}.new`, path);
-  const end = performance.now() + WAIT_MS;
+  const end = performance.now() + waitMs;
   for (;;) {
     try {
       const answer: ControlAnswer = JSON.parse(Deno.readTextFileSync(`${path}.answer`));

@@ -9,6 +9,7 @@ import { EXIT } from "../codes.ts";
 import { errorCode, ExitError, UsageError } from "../errors.ts";
 import { printable } from "../names.ts";
 import { agentNote } from "./agent_note.ts";
+import { cancel } from "./cancel.ts";
 import { check } from "./check.ts";
 import type { Command, Io, Parsed } from "./command.ts";
 import { table } from "./command.ts";
@@ -17,6 +18,7 @@ import { key } from "./key.ts";
 import { kill } from "./kill.ts";
 import { mounts } from "./mounts.ts";
 import { permissions } from "./permissions.ts";
+import { resolve } from "./resolve.ts";
 import { resume } from "./resume.ts";
 import { reap } from "./reap.ts";
 import { schema } from "./schema.ts";
@@ -52,6 +54,8 @@ const COMMANDS: readonly Command[] = [
   check,
   trust,
   status,
+  cancel,
+  resolve,
   kill,
   resume,
   reap,
@@ -107,7 +111,7 @@ export function parseCommandLine(
   const unknown: string[] = [];
   const parsed = parseArgs([...words], {
     boolean: [...command.flags, "json", "help"],
-    string: [...command.options],
+    string: [...command.options, "_"],
     unknown: (arg: string, key?: string) => {
       if (key !== undefined) {
         unknown.push(arg);

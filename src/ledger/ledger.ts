@@ -186,6 +186,19 @@ export class Ledger {
       .map(fullRow).sort((a, b) => a.rid - b.rid);
   }
 
+  /** Rows that are uncertain, in order of arrival. */
+  uncertain(): LightRow[] {
+    return this.#db.all(`SELECT ${LIGHT} FROM rows WHERE state = 'uncertain' ORDER BY rid`)
+      .map(lightRow);
+  }
+
+  /** The agents that have a row of this id, whatever its state. Asks for each agent that is known. */
+  agentsOf(id: string): string[] {
+    const known = this.#db.all("SELECT k FROM meta WHERE k >= 'pins.' AND k < 'pins/'");
+    return known.map((row) => textOf(row, "k").slice("pins.".length))
+      .filter((agent) => this.rowById(agent, id) !== null);
+  }
+
   /**
    * Rows whose document is not published as it stands, in order of arrival.
    *

@@ -33,6 +33,7 @@ const NEW_COLUMNS = [
   "attempt",
   "run",
   "claim",
+  "pgid",
   "result",
   "request",
 ] as const satisfies readonly (keyof NewRow)[];
@@ -50,11 +51,17 @@ const PATCH_COLUMNS = [
   "result",
   "pub",
   "policy",
+  "expires_ms",
+  "pgid",
+  "cancel",
+  "lookup",
 ] as const satisfies readonly (keyof RowPatch)[];
 
 const LIGHT_COLUMNS = [
   "rid",
   ...NEW_COLUMNS.filter((name) => name !== "request"),
+  "cancel",
+  "lookup",
   "replays",
   "pub",
 ];
@@ -94,7 +101,10 @@ export function patchAssignments(patch: RowPatch): { sql: string[]; values: unkn
   for (const name of PATCH_COLUMNS) {
     if (!Object.hasOwn(patch, name)) continue;
     sql.push(`${name} = ?`);
-    values.push(name === "result" ? JSON.stringify(patch.result) : patch[name]);
+    const value = patch[name];
+    values.push(
+      name === "result" || (name === "cancel" && value !== null) ? JSON.stringify(value) : value,
+    );
   }
   if (sql.length === 0 || sql.length !== Object.keys(patch).length) {
     throw new TypeError("Cannot change row: the patch is empty or names something that is fixed");
@@ -130,6 +140,9 @@ export function lightRow(row: SqlRow): LightRow {
     attempt: numberOf(row, "attempt"),
     run: textOrNull(row, "run"),
     claim: textOf(row, "claim"),
+    pgid: numberOrNull(row, "pgid"),
+    cancel: row["cancel"] === null ? null : JSON.parse(textOf(row, "cancel")),
+    lookup: textOrNull(row, "lookup"),
     replays: numberOf(row, "replays"),
     result: JSON.parse(textOf(row, "result")),
     pub: numberOf(row, "pub") as Row["pub"],

@@ -51,6 +51,9 @@ export const SCHEMA: ReadonlyMap<string, string> = new Map([
   attempt INTEGER NOT NULL,
   run TEXT,
   claim TEXT NOT NULL,
+  pgid INTEGER,
+  cancel TEXT,
+  lookup TEXT,
   replays INTEGER NOT NULL DEFAULT 0,
   pub INTEGER NOT NULL DEFAULT 0 CHECK (pub IN (0, 1, 2)),
   seq INTEGER NOT NULL,
@@ -67,6 +70,7 @@ export const SCHEMA: ReadonlyMap<string, string> = new Map([
     "rows_open",
     `CREATE INDEX rows_open ON rows (state, agent) WHERE state IN ('pending', 'running')`,
   ],
+  ["rows_uncertain", `CREATE INDEX rows_uncertain ON rows (rid) WHERE state = 'uncertain'`],
   ["rows_unpublished", `CREATE INDEX rows_unpublished ON rows (pub) WHERE pub = 0`],
   [
     "rows_started",

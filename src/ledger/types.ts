@@ -7,6 +7,13 @@ import type { Class, FileIdentity } from "../policy/policy.ts";
 import type { Outcome, Reason, State } from "../codes.ts";
 import type { Result } from "../result.ts";
 
+/** Who asked for the end of a request, and why. */
+export interface CancelAsk {
+  readonly by: "agent" | "human";
+  /** What a human gave as the reason; null when none was given. */
+  readonly reason: string | null;
+}
+
 /** One accepted request. Times are wall-clock milliseconds since the epoch. */
 export interface Row {
   /** Arrival order over all agents; assigned by the ledger. */
@@ -44,6 +51,15 @@ export interface Row {
   readonly run: string | null;
   /** Random part of the claim that the row came from. */
   readonly claim: string;
+  /**
+   * The process group of the run. In an `uncertain` row: a group that was not seen to end, so that
+   * slot and lock stay taken; 0 once it was, and only the lock is kept; null when nothing is held.
+   */
+  readonly pgid: number | null;
+  /** Who asked for its end while it ran, or null. */
+  readonly cancel: CancelAsk | null;
+  /** The run that asks what became of `run`, while it goes on; else null. */
+  readonly lookup: string | null;
   readonly replays: number;
   /** The result document as last decided. */
   readonly result: Result;
@@ -68,7 +84,7 @@ export interface Shown {
 }
 
 /** A row to be inserted. */
-export type NewRow = Omit<Row, "rid" | "replays" | "pub">;
+export type NewRow = Omit<Row, "rid" | "replays" | "pub" | "cancel" | "lookup">;
 
 /** What may change in a row after it was bound. */
 export type RowPatch = Partial<
@@ -85,6 +101,10 @@ export type RowPatch = Partial<
     | "result"
     | "pub"
     | "policy"
+    | "expires_ms"
+    | "pgid"
+    | "cancel"
+    | "lookup"
   >
 >;
 
@@ -102,6 +122,7 @@ export type AuditEventName =
   | "started"
   | "finished"
   | "uncertain"
+  | "cancelled"
   | "resolved"
   | "released"
   | "shed"

@@ -262,6 +262,18 @@ function resultSchema(): Schema {
     poll_after_ms: count("How long to wait before looking again."),
     stdout: output,
     stderr: output,
+    resolved: {
+      type: "object",
+      description: "How an uncertain request was settled.",
+      required: ["as", "by", "at"],
+      additionalProperties: false,
+      properties: {
+        as: { enum: ["done", "failed", "retry"] },
+        by: { enum: ["human", "lookup"] },
+        note: text("What the human noted."),
+        at: matching(TIME, "When."),
+      },
+    },
     answer: { description: "The answer of a built-in verb." },
     replay_of: matching(ID, "The id whose run this tells."),
     replays: count("How often it was asked for again."),

@@ -57,6 +57,8 @@ export interface Order {
   readonly output_cap: number;
   /** The process group that the run will live in: the pid of the shim that gets the order. */
   readonly pgid: number;
+  /** The verb's lookup is to be run, not the verb; left out for the verb. */
+  readonly lookup?: boolean;
   /** The shim may take another order after this one (`observe` verbs only). */
   readonly reuse: boolean;
 }

@@ -18,7 +18,7 @@ import { createHash } from "node:crypto";
 import { checkArgs } from "../policy/check_args.ts";
 import { parsePolicy } from "../policy/parse_policy.ts";
 import type { FileIdentity, Policy, ResolvedCommand, VerbPolicy } from "../policy/policy.ts";
-import { commandDigest, resolveCommand } from "../policy/resolve_command.ts";
+import { commandDigest, resolveCommand, resolveLookup } from "../policy/resolve_command.ts";
 import { readBounded } from "./bounded_file.ts";
 import { hashFile, lookFile, lookProgram, sameFile } from "./file_identity.ts";
 import type { Order } from "./order.ts";
@@ -134,11 +134,15 @@ export function resolveOrder(order: Order, pid: number, root: string): Resolved 
     if (verb === undefined || agent === undefined || !agent.verbs.includes(order.verb)) {
       return no("verb-not-allowed");
     }
-    if (order.timeout_ms > verb.timeout_s * 1000) return no("timeout-wider-than-policy");
+    const lookup = order.lookup === true;
+    const limit_s = lookup ? verb.lookup?.timeout_s ?? 0 : verb.timeout_s;
+    if (order.timeout_ms > limit_s * 1000) return no("timeout-wider-than-policy");
     if (order.output_cap > policy.limits.output_bytes) return no("output-wider-than-policy");
     const checked = checkArgs(verb, order.args);
     if (!checked.ok) return no("arguments-refused");
-    const command = resolveCommand(verb, checked.args, resolveContext(order, root));
+    const resolve = lookup ? resolveLookup : resolveCommand;
+    const command = resolve(verb, checked.args, resolveContext(order, root));
+    if (command === null) return no("no-lookup");
     if (commandDigest(command) !== order.command_sha256) return no("command-differs");
     return { ok: true, command, verb };
   } catch (error) {
@@ -175,7 +179,11 @@ export function verifyFiles(order: Order, resolved: Resolved): Verified {
   try {
     const wrong = programDiffers(command.program, order.program) ?? baseDiffers(order, verb);
     if (wrong !== null) return no(wrong);
-    return { ok: true, command, reuse: order.reuse && verb.class === "observe" };
+    return {
+      ok: true,
+      command,
+      reuse: order.reuse && order.lookup !== true && verb.class === "observe",
+    };
   } catch (error) {
     return { ok: false, detail: "cannot-verify", error };
   }
