@@ -306,8 +306,11 @@ Deno.test("X18 an uncertain run that lives on keeps its lock, until a human reso
   bridge.submit("stays", { verb: "stays" });
   const stays = await bridge.final("stays");
   assertEquals([stays.state, stays.reason], ["uncertain", "uncertain"]);
-  const lost = bridge.audit().find((r) => r["event"] === "uncertain");
-  const pgid = Number(lost?.["pgid"]);
+  const lost = await until(
+    "the record",
+    () => bridge.audit().find((r) => r["event"] === "uncertain"),
+  );
+  const pgid = Number(lost["pgid"]);
   assert(pgid > 1, "the audit log names the group");
   const waits = () => bridge.result("next")?.waiting_for === "lock";
   try {
@@ -323,7 +326,7 @@ Deno.test("X18 an uncertain run that lives on keeps its lock, until a human reso
     assert(waits(), "the lock is kept over a restart");
     // Nor does it hang on the run directory.
     await bridge.stop();
-    Deno.removeSync(bridge.path("state/runs", String(lost?.["run"])), { recursive: true });
+    Deno.removeSync(bridge.path("state/runs", String(lost["run"])), { recursive: true });
     await bridge.serve();
     assertEquals((await bridge.ask("free-3", { verb: "free" })).outcome, "succeeded");
     assert(waits(), "the lock is kept without the run directory");

@@ -79,7 +79,10 @@ Deno.test("bridge.cancel ends what waits and what runs, under every id, and says
     }
   });
   assertEquals(runs(), ["run"]);
-  const records = bridge.audit().filter((r) => r["event"] === "cancelled");
+  const records = await until("both records", () => {
+    const found = bridge.audit().filter((r) => r["event"] === "cancelled");
+    return found.length >= 2 ? found : null;
+  });
   assertEquals(records.map((r) => [r["id"], r["what"], r["by"]]), [
     ["wait", "cancelled", "agent"],
     ["run", "asked", "agent"],
@@ -170,8 +173,9 @@ Deno.test("a cancel that reached only the ledger is carried out by the next daem
   await bridge.serve();
   bridge.submit("run", { verb: "slow" });
   await until("the run", () => runs().includes("run"));
+  const started = () => bridge.audit().find((r) => r["event"] === "started");
+  const run = String((await until("the record", started))["run"]);
   await bridge.stop("SIGKILL");
-  const run = String(bridge.audit().find((r) => r["event"] === "started")?.["run"]);
   // The mark cannot be left: its place is taken, as it would be on a disk that refuses it.
   const dir = bridge.path("state/runs", run);
   Deno.chmodSync(dir, 0o500);
