@@ -255,13 +255,24 @@ async function sync(handle: Deno.FsFile): Promise<boolean> {
   }
 }
 
-/** Takes the order of a run. False when it is not there to be taken. */
+/**
+ * Takes the order of a run. False when it is not there to be taken.
+ *
+ * A rename can be reported as failed and have happened all the same. Only the holder of the lock
+ * gives an order this name, and it gives it at most once: an order that has it now was taken here,
+ * and would be called perhaps started for good if this process said that there was none (S5).
+ */
 function take(dir: string): boolean {
   try {
     Deno.renameSync(`${dir}/${RUN_FILES.order}`, `${dir}/${RUN_FILES.taken}`);
     return true;
   } catch (error) {
-    if (errorCode(error) !== "ENOENT") log.line("cannot-take", error);
+    if (errorCode(error) === "ENOENT") return false;
+    log.line("cannot-take", error);
+  }
+  try {
+    return Deno.lstatSync(`${dir}/${RUN_FILES.taken}`).isFile;
+  } catch {
     return false;
   }
 }

@@ -127,6 +127,8 @@ export function claimEntry(agent: string, name: string, options: ClaimOptions): 
     if (before.kind === "directory" && isRefusedMove(error) && takeEmptyDirectory(from, path)) {
       return claimed({ agent, name, id, path, random, arrival_ms });
     }
+    // Reported as failed and done all the same: nobody else could give it this name (S5).
+    if (isThere(path)) return claimed({ agent, name, id, path, random, arrival_ms });
     return stuckOrThrow(error);
   }
   return claimed({ agent, name, id, path, random, arrival_ms });
@@ -138,6 +140,15 @@ function claimed(claim: Omit<Claim, "look">): ClaimOutcome {
   if (after === null) return { kind: "gone" };
   if (after.kind === "directory") noteDirectory(claim.agent, claim.path);
   return { kind: "claimed", claim: { ...claim, look: after } };
+}
+
+/** True when something has the name for sure. */
+function isThere(path: string): boolean {
+  try {
+    return look(path) !== null;
+  } catch {
+    return false;
+  }
 }
 
 function stuckOrThrow(error: unknown): ClaimOutcome {
