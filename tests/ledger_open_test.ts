@@ -3,6 +3,7 @@ import { assert, assertEquals, assertThrows } from "@std/assert";
 import { DatabaseSync } from "node:sqlite";
 import { Ledger } from "../src/ledger/ledger.ts";
 import { LedgerError, type LedgerErrorKind } from "../src/ledger/ledger_error.ts";
+import { checkPagesInBackground } from "../src/ledger/page_check.ts";
 import { SMALL_PAGES } from "../src/ledger/database.ts";
 import { APPLICATION_ID } from "../src/ledger/schema.ts";
 import { Driver, newRow, TempState } from "./ledger_fixture.ts";
@@ -125,7 +126,7 @@ Deno.test("S8 a truncated ledger is corrupt, at any size", () => {
   }
 });
 
-Deno.test("S8 a damaged page is found, below the size bound or after an unclean end", () => {
+Deno.test("S8 a damaged page is found at the start, below the size bound", () => {
   using state = new TempState();
   filled(state, 60);
   const size = Deno.statSync(state.path).size;
@@ -201,25 +202,61 @@ Deno.test("a ledger whose last records do not follow each other is corrupt", () 
   }
 });
 
-Deno.test("the full check runs after an unclean end whatever the size, and not after a clean one", () => {
+Deno.test("a big ledger is not read whole at a start, and not called clean before it was", () => {
   using state = new TempState();
   filled(state);
   // Makes the file look big without filling it: SQLite believes what the driver reports.
-  const checks = (clean: boolean): number => {
+  const open = (end: (ledger: Ledger) => boolean): readonly [number, boolean] => {
     using driver = new Driver();
     driver.replace = (sql, real) =>
       sql === "PRAGMA page_count"
         ? new Proxy(real, { get: () => () => ({ page_count: SMALL_PAGES }) })
         : undefined;
     const ledger = state.writer();
-    if (clean) ledger.close();
+    const { unchecked } = ledger;
+    if (end(ledger)) ledger.close();
     else for (const db of driver.connections) if (db.isOpen) db.close();
-    return [...driver.sql].filter((sql) => sql.includes("quick_check")).length;
+    return [[...driver.sql].filter((sql) => sql.includes("quick_check")).length, unchecked];
   };
-  assertEquals(checks(true), 0);
-  assertEquals(checks(false), 0);
-  assertEquals(checks(true), 1);
-  assertEquals(checks(true), 0);
+  const close = () => true;
+  const crash = () => false;
+  assertEquals(open(close), [0, false]);
+  assertEquals(open(crash), [0, false]);
+  assertEquals(open(close), [0, true], "after a crash it is to be read beside the service");
+  assertEquals(open(close), [0, true], "and still is, when nobody did");
+  const sound = (ledger: Ledger) => {
+    ledger.pagesAreSound();
+    return true;
+  };
+  assertEquals(open(sound), [0, true]);
+  assertEquals(open(crash), [0, false]);
+  const damaged = (ledger: Ledger) => {
+    assertEquals(ledger.pagesAreDamaged("page 7").fatal, true);
+    assertThrows(() => ledger.transaction(() => 0), LedgerError);
+    return true;
+  };
+  assertEquals(open(damaged), [0, true]);
+  assertEquals(open(close), [1, false], "a start reads all of it before anything else");
+  assertEquals(open(close), [0, false], "which cleared it, as the pages do hold");
+});
+
+Deno.test("checkPagesInBackground() tells sound pages from damaged ones beside a writer", async () => {
+  using state = new TempState();
+  filled(state, 60);
+  const ledger = state.writer();
+  ledger.transaction((tx) => tx.setMeta("a", "b"));
+  assertEquals(await checkPagesInBackground(state.path).verdict, { kind: "sound" });
+  ledger.transaction((tx) => tx.setMeta("a", "c"));
+  assert(ledger.close());
+  const size = Deno.statSync(state.path).size;
+  using file = Deno.openSync(state.path, { write: true });
+  file.seekSync(size - 4096, Deno.SeekMode.Start);
+  file.writeSync(new Uint8Array(4096).fill(0xa5));
+  assertEquals((await checkPagesInBackground(state.path).verdict).kind, "damaged");
+  assertEquals((await checkPagesInBackground(`${state.dir}/none.db`).verdict).kind, "unknown");
+  const check = checkPagesInBackground(state.path);
+  check.stop();
+  assertEquals((await check.verdict).kind, "unknown");
 });
 
 Deno.test("S8 intact() notices that the ledger or its log was unlinked or replaced", () => {

@@ -18,6 +18,7 @@ import { setImmediate } from "node:timers";
 import { errorCode, FatalError } from "../errors.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import { LedgerError } from "../ledger/ledger_error.ts";
+import { checkPagesInBackground, type PageCheck } from "../ledger/page_check.ts";
 import { defaultPolicy } from "../policy/default_policy.ts";
 import type { AgentPolicy } from "../policy/policy.ts";
 import { printable } from "../names.ts";
@@ -45,6 +46,7 @@ import { noteSwitch, SwitchWatch } from "./kill_record.ts";
 import { isRaised, raiseSwitch, switchAgent } from "./kill_switch.ts";
 import { publishKit } from "./kit.ts";
 import type { Log } from "./log.ts";
+import { LEDGER_PATH } from "./open_ledger.ts";
 import { encodeDocument, Publisher } from "./publisher.ts";
 import { Reaper } from "./reaper.ts";
 import { recover } from "./recover.ts";
@@ -139,6 +141,7 @@ export class Bridge {
   readonly #served = new Map<string, Served>();
   readonly #reaper: Reaper;
   #reaping = false;
+  #pageCheck: PageCheck | null = null;
   readonly #switches: SwitchWatch;
   #watch: SpoolWatch | null = null;
   #stopping = false;
@@ -245,6 +248,7 @@ export class Bridge {
       setInterval(() => this.#guard(() => this.#publishStatus()), STATUS_EVERY_S * 1000),
     ];
     ready();
+    this.#checkPages();
     try {
       while (!this.#stopping && this.#fatal === null) {
         const begun = performance.now();
@@ -258,6 +262,7 @@ export class Bridge {
       for (const timer of timers) clearInterval(timer);
       clearTimeout(this.#settleTimer);
       this.#watch?.close();
+      this.#pageCheck?.stop();
       this.#core.pool.close();
     }
     if (this.#fatal !== null) throw this.#fatal;
@@ -587,6 +592,23 @@ export class Bridge {
     this.#work.lapse();
     for (const served of this.#served.values()) served.stale = true;
     this.#wake();
+  }
+
+  /** Has a ledger's pages read beside the service, when the last writer of a big one crashed. */
+  #checkPages(): void {
+    const { ledger, log } = this.#parts;
+    if (!ledger.unchecked) return;
+    log("INFO", "page-check", { message: "the ledger was not closed: its pages are being read" });
+    this.#pageCheck = checkPagesInBackground(LEDGER_PATH);
+    void this.#pageCheck.verdict.then((verdict) => {
+      this.#pageCheck = null;
+      if (verdict.kind === "sound") {
+        log("INFO", "page-check", { message: "all of them hold together" });
+        ledger.pagesAreSound();
+      } else if (verdict.kind === "damaged") {
+        this.#failed(ledger.pagesAreDamaged(verdict.message));
+      } else if (!this.#stopping) log("WARN", "page-check", { error: verdict.message });
+    });
   }
 
   /** Reaps while there is something to reap, in steps between which everything else goes on. */

@@ -12,11 +12,18 @@
  *    application id, a version that is known, and exactly the tables of `schema.ts`; a trigger or
  *    view added by hand is a refusal. A file shorter than its header says is refused by SQLite at
  *    the first read (S8).
- * 4. The full check of all pages costs time in proportion to the file, so a writer runs it only
- *    when the file is below `SMALL_PAGES`, or when the last writer did not end by `close`: damage
- *    by a crash, a power cut or a replaced log happens only then. A ledger that was closed cleanly
- *    and is big gets the bounded checks of rules 3 and 5, whatever its size. What this leaves open,
- *    pages that rot on an idle disk, shows at the first read of them, which is fatal.
+ * 4. The full check of all pages costs time in proportion to the file, so a start runs it first
+ *    only when the file is below `SMALL_PAGES`, or when an earlier check found damage. A big ledger
+ *    gets the bounded checks of rules 3 and 5, and when the last writer did not end by `close` also
+ *    the full one, beside the service (`page_check.ts`). That is safe because a crash of this
+ *    program tears no page: what it wrote is with the kernel, and every frame of the log carries a
+ *    checksum and is folded into the file only when it is on the disk. What the full check finds is
+ *    damage of another kind, by a disk that lied or a file that was exchanged: it is as likely after
+ *    a clean end, it is not made by serving, and waiting for it would only make every start after a
+ *    crash last as long as the ledger is big. Until the check has passed, `close` does not call the
+ *    ledger clean; when it fails, the service ends, the mark says so, and no start gets past the
+ *    full check again before the pages hold. Pages that rot on an idle disk show at the first read
+ *    of them, which is fatal.
  * 5. The last records must form a chain (`Ledger` reads them back), and the audit text must not
  *    know more than the ledger (`AuditText.repair`). That is what shows a cut or exchanged
  *    write-ahead log, which every check inside the file passes (S8).
@@ -43,6 +50,11 @@ const BUSY_MS = 5_000;
 /** Below this number of pages (4 KiB each) a writer checks every page at each start. */
 export const SMALL_PAGES = 4_096;
 
+/** Values of the mark that tells how the last writer left the ledger. */
+export const IN_USE = "0";
+export const CLOSED = "1";
+export const DAMAGED = "2";
+
 /** Bytes that the write-ahead log keeps on disk after a checkpoint. */
 const WAL_KEEP = 16 * 1024 * 1024;
 
@@ -53,6 +65,8 @@ export class Database {
   readonly identity: FileId;
   /** True when the last writer closed the ledger and no log was left to be replayed. */
   readonly clean: boolean;
+  /** True while every page is still to be read, for a writer. */
+  unchecked: boolean;
   #db: DatabaseSync;
   #statements = new Map<string, StatementSync>();
   #failed: LedgerError | null = null;
@@ -67,12 +81,14 @@ export class Database {
     db: DatabaseSync,
     identity: FileId,
     clean: boolean,
+    unchecked: boolean,
   ) {
     this.path = path;
     this.mode = mode;
     this.#db = db;
     this.identity = identity;
     this.clean = clean;
+    this.unchecked = unchecked;
   }
 
   /**
@@ -114,12 +130,13 @@ export class Database {
       });
       configure(db, mode);
       const tables = inspect(db);
-      const clean = log === 0n && tables.clean;
-      if (mode === "writer" && (!clean || tables.pages < SMALL_PAGES)) checkPages(db);
+      const clean = log === 0n && tables.mark === CLOSED;
+      const now = tables.pages < SMALL_PAGES || tables.mark === DAMAGED;
+      if (mode === "writer" && now) checkPages(db);
       if (!sameFile(identityOf(path), identity)) {
         throw new LedgerError("foreign", `Cannot open ledger: ${path} was replaced meanwhile`);
       }
-      return new Database(path, mode, db, identity, clean);
+      return new Database(path, mode, db, identity, clean, !clean && !now);
     } catch (error) {
       if (db === undefined) {
         throw new LedgerError("io", `Cannot open ledger ${path}`, { cause: error });
@@ -307,7 +324,7 @@ function configure(db: DatabaseSync, mode: LedgerMode): void {
 }
 
 /** What a file says of itself; throws unless it is a ledger that this program knows. */
-function inspect(db: DatabaseSync): { readonly pages: number; readonly clean: boolean } {
+function inspect(db: DatabaseSync): { readonly pages: number; readonly mark: SqlValue } {
   const pragma = (name: string): SqlValue => {
     const row = db.prepare(`PRAGMA ${name}`).get() as SqlRow | undefined;
     return row === undefined ? null : Object.values(row)[0] ?? null;
@@ -338,7 +355,7 @@ function inspect(db: DatabaseSync): { readonly pages: number; readonly clean: bo
     | SqlRow
     | undefined;
   const pages = numberOf({ pages: pragma("page_count") }, "pages");
-  return { pages, clean: mark?.["v"] === "1" };
+  return { pages, mark: mark?.["v"] ?? null };
 }
 
 /** Reads every page; costs time in proportion to the file. */

@@ -25,7 +25,15 @@
 import { GENESIS, storedRecord, verifyLine } from "../audit/chain.ts";
 import type { Class } from "../policy/policy.ts";
 import { numberOf, numberOrNull, type SqlRow, textOf, textOrNull } from "./bind.ts";
-import { Database, identityOf, type LedgerMode, sameFile } from "./database.ts";
+import {
+  CLOSED,
+  DAMAGED,
+  Database,
+  identityOf,
+  IN_USE,
+  type LedgerMode,
+  sameFile,
+} from "./database.ts";
 import { LedgerError } from "./ledger_error.ts";
 import { ReapReads } from "./reap_reads.ts";
 import { FULL, fullRow, LIGHT, lightRow } from "./rows.ts";
@@ -109,6 +117,33 @@ export class Ledger {
   /** True when the last writer had closed the ledger before it was opened now. */
   get wasClean(): boolean {
     return this.#db.clean;
+  }
+
+  /** True when every page is still to be read: see rule 4 of `database.ts`. */
+  get unchecked(): boolean {
+    return this.#db.unchecked;
+  }
+
+  /** Every page was read meanwhile, and all hold together. */
+  pagesAreSound(): void {
+    this.#db.unchecked = false;
+  }
+
+  /**
+   * A page was found that does not hold: nothing is done any more, and every start reads all pages
+   * first until they hold.
+   *
+   * @returns the error to end with
+   */
+  pagesAreDamaged(message: string): LedgerError {
+    const error = new LedgerError("corrupt", `The ledger's pages do not hold together: ${message}`);
+    try {
+      this.#mark(DAMAGED);
+    } catch {
+      // Then the next start reads them beside the service once more.
+    }
+    this.#db.fail(error);
+    return error;
   }
 
   /**
@@ -384,6 +419,8 @@ export class Ledger {
   /**
    * Closes the ledger. A writer first marks it as closed and moves its log into the file.
    *
+   * One whose pages are still to be read is not marked, so that the next start has them read.
+   *
    * @returns false when a writer's mark could not be stored: the next start then checks every page
    */
   close(): boolean {
@@ -396,8 +433,11 @@ export class Ledger {
       if (!this.intact()) return false;
       try {
         if (this.#tx !== null) throw new Error("Cannot close ledger: a transaction is open");
-        this.#db.run("UPDATE meta SET v = '1' WHERE k = 'ledger.clean'");
-        this.#db.get("PRAGMA wal_checkpoint(TRUNCATE)");
+        if (this.#db.unchecked) this.#db.get("PRAGMA wal_checkpoint(PASSIVE)");
+        else {
+          this.#mark(CLOSED);
+          this.#db.get("PRAGMA wal_checkpoint(TRUNCATE)");
+        }
       } catch (error) {
         if (!(error instanceof LedgerError)) throw error;
         marked = false;
@@ -431,7 +471,7 @@ export class Ledger {
   /** Marks the ledger as in use and loads what the writer keeps in memory. */
   #take(): void {
     this.#db.begin();
-    this.#db.run("UPDATE meta SET v = '0' WHERE k = 'ledger.clean'");
+    this.#mark(IN_USE);
     this.#db.run("UPDATE meta SET v = CAST(v AS INTEGER) + 1 WHERE k = 'ledger.generation'");
     this.#db.commit();
     this.#log = identityOf(`${this.#db.path}-wal`);
@@ -441,6 +481,10 @@ export class Ledger {
     );
     for (const row of waiting) this.#waiting.set(textOf(row, "agent"), numberOf(row, "n"));
     this.#shown = this.reaping.shown();
+  }
+
+  #mark(mark: string): void {
+    this.#db.run("UPDATE meta SET v = ? WHERE k = 'ledger.clean'", mark);
   }
 
   #lastRecord(): RecordRef | null {
