@@ -15,18 +15,21 @@
 import { parseArgs } from "@std/cli/parse-args";
 import { join } from "@std/path/join";
 import { DatabaseSync } from "node:sqlite";
+import { benchRows } from "./bench_rows.ts";
 import { TestBridge, there, verb } from "../tests/helpers/bridge.ts";
 
 const options = parseArgs(Deno.args, {
-  string: ["requests", "runs", "flood", "out"],
+  string: ["requests", "runs", "flood", "rows", "out"],
   boolean: ["help", "check"],
 });
 if (options.help) {
-  console.log(`usage: deno task bench [--requests N] [--runs N] [--flood N] [--out FILE] [--check]
+  console.log(`usage: deno task bench [--requests N] [--runs N] [--flood N] [--rows N]
+                       [--out FILE] [--check]
 
   --requests N   requests of each kind in one run (default 500)
   --runs N       runs; the figures are medians of the runs' medians (default 5)
   --flood N      broken entries in front of a valid request (default 10000)
+  --rows N       also compare an empty ledger with one of N finished requests
   --out FILE     raw figures as JSON (default bench.json)
   --check        exit 1 when a target is missed`);
   Deno.exit(0);
@@ -34,6 +37,7 @@ if (options.help) {
 const REQUESTS = Number(options.requests ?? 500);
 const RUNS = Number(options.runs ?? 5);
 const FLOOD = Number(options.flood ?? 10_000);
+const ROWS = options.rows === undefined ? null : Number(options.rows);
 
 /** Targets that this version is held to. */
 const TARGETS = Object.freeze({
@@ -41,6 +45,8 @@ const TARGETS = Object.freeze({
   latencyRatio: 2.5,
   /** Milliseconds from the arrival of a valid request in a flood to its result. */
   floodMs: 1000,
+  /** Medians with `--rows` over those with an empty ledger, for each of the four series. */
+  rowsRatio: 1.25,
   /** Resident memory of the daemon after floods; it collects garbage late, but it does. Bytes. */
   floodMemory: 200 * 1024 * 1024,
 });
@@ -218,6 +224,32 @@ const checks = [
   { what: "valid request in a flood, ms", value: flooded.validMs, target: TARGETS.floodMs },
   { what: "resident memory after floods, bytes", value: peak, target: TARGETS.floodMemory },
 ];
+const grown = ROWS === null ? null : await benchRows(ROWS, REQUESTS, 9, ask);
+if (grown !== null) {
+  const [empty, filled] = grown;
+  console.log(
+    `\n  ${"ledger of".padEnd(24)} ${"1 row".padStart(10)} ${`${ROWS} rows`.padStart(16)}`,
+  );
+  for (
+    const [series, what] of [
+      ["fresh", "a new request"],
+      ["replay", "a replay of an old key"],
+      ["start", "a start"],
+      ["crashed", "a start after a crash"],
+    ] as const
+  ) {
+    console.log(
+      `  ${what.padEnd(24)} ${empty[series].toFixed(2).padStart(7)} ms ${
+        filled[series].toFixed(2).padStart(13)
+      } ms`,
+    );
+    checks.push({
+      what: `${what} with ${ROWS} rows over one with none`,
+      value: filled[series] / empty[series],
+      target: TARGETS.rowsRatio,
+    });
+  }
+}
 console.log("");
 let missed = 0;
 for (const c of checks) {
@@ -237,6 +269,7 @@ Deno.writeTextFileSync(
     rows,
     checks,
     flooded,
+    grown,
     all,
   }),
 );
