@@ -265,8 +265,11 @@ export class Bridge {
       this.#pageCheck?.stop();
       this.#core.pool.close();
     }
-    if (this.#fatal !== null) throw this.#fatal;
     this.#stopping = true;
+    if (this.#fatal !== null) {
+      this.#publishStatus(true);
+      throw this.#fatal;
+    }
     if (this.#parts.once) this.#reaper.all();
     this.#reaper.close();
     this.#tellShed(true);
@@ -709,6 +712,7 @@ export class Bridge {
     };
     add("the ledger cannot be written", this.#intake.fault ?? this.#work.fault);
     add("results cannot be published", this.#core.publisher.fault);
+    add("answered claims cannot be removed", this.#intake.keptFault);
     add("the audit text cannot be written", this.#parts.textFault());
     add("commands cannot be started", this.#core.pool.fault);
     add("what is old cannot be removed", this.#reaper.fault);
@@ -727,6 +731,7 @@ export class Bridge {
       watch: this.#watch?.mode(agent) ?? "poll",
       faults: this.#faults(served),
       stopped,
+      fatal: this.#fatal?.message ?? null,
       pins: served.broken,
       recreated: served.recreated,
       shed: shed === null ? null : {

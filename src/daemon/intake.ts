@@ -58,6 +58,9 @@ export class Intake {
   readonly #forced = new Set<string>();
   /** Claims whose batch could not be committed. */
   #held: Claim[] = [];
+  /** Claims of files that are answered and could not be removed, and why. */
+  readonly #kept = new Map<string, Claim>();
+  #keptFault: string | null = null;
   /** Number of the next note in `inbox/refused/`, per agent. */
   readonly #refusedNext = new Map<string, number>();
   /** Why the last batch could not be committed, or null. */
@@ -108,6 +111,11 @@ export class Intake {
     return this.#fault;
   }
 
+  /** Why answered claims could not be removed at the last try, or null. */
+  get keptFault(): string | null {
+    return this.#keptFault;
+  }
+
   /** Claims that wait for a commit to succeed. */
   get held(): number {
     return this.#held.length;
@@ -134,9 +142,15 @@ export class Intake {
 
   /**
    * Tries claims again whose commit failed. A claim that fails alone, for no reason that the ledger
-   * or the system gives, is answered `internal`: one entry must not keep all others waiting.
+   * or the system gives, is answered `internal`: one entry must not keep all others waiting. Then
+   * removes what is answered and could not be removed.
    */
   retry(): void {
+    this.#retryHeld();
+    for (const claim of [...this.#kept.values()].slice(0, 64)) this.#drop(claim);
+  }
+
+  #retryHeld(): void {
     const claims = this.#held.splice(0, 64);
     for (const claim of claims) {
       if (this.#held.length > 0 && this.#systemFault) this.#held.push(claim);
@@ -191,7 +205,7 @@ export class Intake {
       for (const step of undo) step();
       for (const rid of started) core.slots.free(rid);
       for (const { agent, rid } of queued) core.slots.forget(agent, rid);
-      for (const p of prepared) core.runs.withdraw(p);
+      core.runs.undo(prepared, error);
       core.publisher.restoreMarks(rids, answered);
       this.#held.push(...claims);
       this.#refusedNext.clear();
@@ -529,15 +543,20 @@ export class Intake {
   }
 
   #drop(claim: Claim): void {
+    if (claim.look.kind !== "file") {
+      const left = disposePoison(claim);
+      if (left !== null) this.#core.stuck.note(claim.agent, claim.name, left, claim.path);
+      return;
+    }
     try {
-      if (claim.look.kind === "file") dropClaim(claim);
-      else {
-        const left = disposePoison(claim);
-        if (left !== null) this.#core.stuck.note(claim.agent, claim.name, left, claim.path);
-      }
+      dropClaim(claim);
+      if (this.#kept.delete(claim.random) && this.#kept.size === 0) this.#keptFault = null;
     } catch (error) {
+      // A file in `claims/` is nobody's but ours: what keeps it there is a fault of the host.
+      this.#kept.set(claim.random, claim);
       const code = errorCode(error) ?? "unknown";
-      this.#core.stuck.note(claim.agent, claim.name, code, claim.path);
+      if (code !== this.#keptFault) this.#core.log("WARN", "claim-not-removed", { error: code });
+      this.#keptFault = code;
     }
   }
 }

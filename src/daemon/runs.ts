@@ -13,6 +13,7 @@
  */
 import type { Reason } from "../codes.ts";
 import { errorCode } from "../errors.ts";
+import { LedgerError } from "../ledger/ledger_error.ts";
 import type { Row } from "../ledger/types.ts";
 import { randomHex } from "../names.ts";
 import type {
@@ -251,6 +252,17 @@ export class Runs {
       program,
       resolve: (context) => resolveLookup(facts.verb, facts.args, context),
     });
+  }
+
+  /**
+   * Gives back what was prepared for a commit that failed. Where the device failed in the middle of
+   * it, the commit may have happened all the same, and its orders stay: no shim has heard of them,
+   * so the next start voids those that are known to the ledger, and their requests wait as before
+   * instead of being called uncertain (S5).
+   */
+  undo(prepared: readonly Prepared[], error: unknown): void {
+    if (error instanceof LedgerError && error.fatal) return;
+    for (const one of prepared) this.withdraw(one);
   }
 
   /** Gives back what was prepared for a commit that did not happen. */

@@ -8,6 +8,8 @@
  * @module
  */
 import { BUILD } from "#build";
+import { LedgerError } from "../ledger/ledger_error.ts";
+import type { LightRow } from "../ledger/types.ts";
 import { isoTime } from "../result.ts";
 import type { Core } from "./core.ts";
 
@@ -23,6 +25,8 @@ export interface StatusFacts {
   /** Faults that stand, as short words. */
   readonly faults: readonly string[];
   readonly stopped: boolean;
+  /** Why the bridge gives up and ends, or null. */
+  readonly fatal: string | null;
   /** What of the agent's mounts changed since they were pinned, or null. */
   readonly pins: string | null;
   /** The role directory that was replaced before the bridge started, or null. */
@@ -36,6 +40,9 @@ function stateOf(
   agent: string,
   facts: StatusFacts | null,
 ): { state: ServiceState; why: string } {
+  if (facts !== null && facts.fatal !== null) {
+    return { state: "stopped", why: `The bridge ended with a fault: ${facts.fatal}` };
+  }
   if (facts?.stopped === true) return { state: "stopped", why: "The bridge was stopped" };
   if (facts !== null && facts.pins !== null) {
     return { state: "killed", why: `Restart the sandbox: ${facts.pins}/ was replaced` };
@@ -77,15 +84,28 @@ export function statusDocument(core: Core, agent: string, facts: StatusFacts | n
     stuck: core.stuck.report(agent),
     shed: facts === null ? null : facts.shed,
     shedding: core.answers.pending(agent),
-    recent: core.ledger.recent(agent, 50).map((row) => ({
-      id: row.id,
-      idempotency_key: row.key,
-      verb: row.verb,
-      note: row.note,
-      state: row.state,
-      outcome: row.outcome,
-      code: row.result.code ?? null,
-      received_at: isoTime(row.received_ms),
-    })),
+    recent: recent(core, agent),
   };
+}
+
+/** The newest requests of an agent; none when the ledger cannot be read any more. */
+function recent(core: Core, agent: string): unknown[] {
+  let rows: LightRow[];
+  try {
+    rows = core.ledger.recent(agent, 50);
+  } catch (error) {
+    // The ledger's own fault is what this document is to tell of.
+    if (error instanceof LedgerError) return [];
+    throw error;
+  }
+  return rows.map((row) => ({
+    id: row.id,
+    idempotency_key: row.key,
+    verb: row.verb,
+    note: row.note,
+    state: row.state,
+    outcome: row.outcome,
+    code: row.result.code ?? null,
+    received_at: isoTime(row.received_ms),
+  }));
 }

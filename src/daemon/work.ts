@@ -339,7 +339,7 @@ export class Work {
       this.#fault = null;
     } catch (error) {
       for (const step of undo) step();
-      for (const p of prepared) core.runs.withdraw(p);
+      core.runs.undo(prepared, error);
       core.publisher.restoreMarks(rids, answered);
       for (const { end } of finals) this.#ended.add(end.active.run);
       const why = errorCode(error) ?? (error instanceof Error ? error.message : "unknown");
@@ -349,8 +349,21 @@ export class Work {
       return false;
     }
     for (const effect of first) effect();
-    for (const effect of after) effect();
+    this.#carryOut(after);
     return more;
+  }
+
+  /** What follows a commit. One that fails must not keep the others from being done. */
+  #carryOut(effects: readonly (() => void)[]): void {
+    for (const effect of effects) {
+      try {
+        effect();
+      } catch (error) {
+        this.#core.log("ERROR", "after-commit", {
+          error: errorCode(error) ?? (error instanceof Error ? error.message : "unknown"),
+        });
+      }
+    }
   }
 
   #finish(
@@ -736,7 +749,7 @@ export class Work {
       if (error instanceof LedgerError && error.fatal) throw error;
       return;
     }
-    for (const effect of after) effect();
+    this.#carryOut(after);
   }
 }
 
