@@ -213,3 +213,73 @@ export async function countCalls(
     return { thread: Number(thread), call: call as Effect, count };
   });
 }
+
+/** The two ways in which a call can fail: without its effect, or with all of it. */
+export type Failure = "lost" | "applied";
+
+/** Why calls cannot be made to fail after they had their effect here, or null. */
+export function cannotInject(): string | null {
+  if (Deno.build.os !== "linux" || Deno.build.arch !== "x86_64") {
+    return "results of calls can be exchanged on Linux on x86_64 only";
+  }
+  return cannotTrace();
+}
+
+/** Makes calls of processes fail until it is disposed of. */
+export class Injector implements AsyncDisposable {
+  readonly #child: Deno.ChildProcess;
+  readonly #reading: Promise<void>;
+  #said = "";
+
+  private constructor(child: Deno.ChildProcess) {
+    this.#child = child;
+    this.#reading = (async () => {
+      const decoder = new TextDecoder();
+      for await (const chunk of child.stdout) this.#said += decoder.decode(chunk);
+    })();
+  }
+
+  /**
+   * Starts to make calls fail.
+   *
+   * @param how what fails and how, `when` counted over all threads, 0 for every one; `about` is a
+   *   part of the name that the call is about
+   */
+  static async start(pids: readonly number[], how: {
+    readonly mode: Failure;
+    readonly call: string;
+    readonly error: string;
+    readonly when?: number;
+    readonly about?: string;
+  }): Promise<Injector> {
+    const child = new Deno.Command(Deno.execPath(), {
+      args: [
+        ...["run", "-A", "--quiet", "--no-check", "--no-config", "--no-lock"],
+        new URL("./fault_main.ts", import.meta.url).pathname,
+        ...[how.mode, how.call, how.error, String(how.when ?? 1), how.about ?? ""],
+        ...pids.flatMap(threads),
+      ],
+      stdin: "null",
+      stdout: "piped",
+      stderr: "inherit",
+    }).spawn();
+    const injector = new Injector(child);
+    await until("the injector", () => injector.#said.startsWith("ready\n"), 30_000);
+    return injector;
+  }
+
+  /** The calls that were made to fail so far. */
+  get injected(): string[] {
+    return this.#said.split("\n").slice(1, -1);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    try {
+      this.#child.kill("SIGKILL");
+    } catch {
+      // It has ended: nothing that it watched is left.
+    }
+    await this.#child.status;
+    await this.#reading;
+  }
+}
