@@ -683,7 +683,15 @@ Deno.test("parsePolicy() fills in the narrowest meaning for what is left out", (
     results_files: 20000,
     results_bytes: 2 * 1024 * 1024 * 1024,
   });
-  assertEquals(policy.retention, { results_days: 7, ledger_days: 90, ledger_rows: 1_000_000 });
+  assertEquals(policy.retention, {
+    results_days: 7,
+    ledger_days: 90,
+    ledger_rows: 1_000_000,
+    audit_days: 400,
+    audit_segment_days: 30,
+    audit_segment_bytes: 67_108_864,
+  });
+  assertEquals(policy.audit_gid, null);
   assertEquals([policy.on_stop, policy.notify, policy.redact], ["leave", null, []]);
   assertEquals(policy.agents.get("main"), {
     name: "main",

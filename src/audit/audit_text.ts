@@ -18,6 +18,8 @@
  *    a rotation, truncation or removal by somebody else is noticed and mended, not written past
  *    (S14).
  * 5. The file is made with mode 0600. A wider mode that a human gave it stays.
+ * 6. A rotated segment is never written again. The text that follows goes on where it ends, also
+ *    after a crash right behind the rename.
  *
  * @module
  */
@@ -28,19 +30,34 @@ import {
   ftruncateSync,
   mkdirSync,
   openSync,
-  readSync,
+  renameSync,
   writeSync,
 } from "node:fs";
 import { dirname } from "@std/path/dirname";
 import { errorCode } from "../errors.ts";
 import { LedgerError } from "../ledger/ledger_error.ts";
 import type { RecordRef, StoredRecord } from "../ledger/types.ts";
-import { GENESIS, MAX_LINE, readLine, verifyLine } from "./chain.ts";
+import { GENESIS, readLine, verifyLine } from "./chain.ts";
+import { lastSegmentEnd, readText, segmentPath } from "./segments.ts";
+import { findEnd, firstLine, type TextEnd, unended } from "./text_file.ts";
+import { type AuditProblem, verifyAudit } from "./verify.ts";
 
 /** Where records come from: the ledger, or whatever else holds them in order. */
 export interface RecordSource {
   head(): RecordRef | null;
   records(fromSeq: number, limit: number): StoredRecord[];
+  /** The last record that is not there any more since it has left for the text alone. */
+  floor?(): RecordRef | null;
+}
+
+/** A segment that the text became. */
+export interface Rotation {
+  readonly path: string;
+  readonly first: number;
+  readonly last: number;
+  /** Hash of the last record. */
+  readonly hash: string;
+  readonly bytes: number;
 }
 
 /** What `repair` did. */
@@ -51,36 +68,17 @@ export interface Repair {
   readonly appended: number;
   /** The last record in the text now. */
   readonly head: RecordRef | null;
+  /** The last record that is in neither text nor ledger, or null: the text was lost as a whole. */
+  readonly lost?: RecordRef;
 }
 
-/**
- * What is wrong with the first broken record:
- *
- * - `altered`: the line is no sound record, or does not follow the one before it
- * - `missing`: the record is not there, later ones are (or the ledger has it)
- * - `reordered`: the record is there, but not in its place
- * - `torn`: the last line has no end
- * - `ledger`: the ledger has another record, or none, under this number
- */
-export type AuditProblem = "altered" | "missing" | "reordered" | "torn" | "ledger";
+/** Records read from the ledger at once. */
+const BATCH = 500;
 
 /** The outcome of a verification. */
 export type AuditVerdict =
   | { readonly ok: true; readonly head: RecordRef | null }
   | { readonly ok: false; readonly seq: number; readonly problem: AuditProblem };
-
-/** The last sound line of a text, and where it ends. */
-interface TextEnd {
-  readonly head: RecordRef | null;
-  readonly line: string;
-  /** Offset after its newline; 0 for a text without a sound line. */
-  readonly end: number;
-}
-
-const CHUNK = 64 * 1024;
-/** Records read from the ledger at once. */
-const BATCH = 500;
-const NEWLINE = 0x0a;
 
 export class AuditText {
   readonly #path: string;
@@ -92,6 +90,11 @@ export class AuditText {
   /** @param path the text, below the working directory */
   constructor(path = "state/audit/audit.jsonl") {
     this.#path = path;
+  }
+
+  /** Path of the text. */
+  get path(): string {
+    return this.#path;
   }
 
   /** Why the text could not be brought level at the last attempt, or null. A code, no sentence. */
@@ -141,20 +144,27 @@ export class AuditText {
     mkdirSync(dirname(this.#path), { recursive: true, mode: 0o700 });
     return this.#open((fd) => {
       const size = fstatSync(fd).size;
-      const found = findEnd(fd, size);
+      const found = this.#endOf(fd, size, ledger);
       compare(found, ledger);
       compare(unended(fd, found.end, size), ledger);
       this.#source = ledger;
       if (size > found.end) ftruncateSync(fd, found.end);
       const appended = this.#catchUp(fd, found, [], ledger);
       this.#fault = null;
-      return { cut_bytes: size - found.end, appended, head: this.#end?.head ?? null };
+      const lost = found.line === "" ? found.head : null;
+      return {
+        cut_bytes: size - found.end,
+        appended,
+        head: this.#end?.head ?? null,
+        ...(lost === null ? {} : { lost }),
+      };
     });
   }
 
   /** The last sound record in the text, or null. Reads only the end of the file. */
   textHead(): RecordRef | null {
-    return this.#read((fd) => findEnd(fd, fstatSync(fd).size).head) ?? null;
+    const head = this.#read((fd) => findEnd(fd, fstatSync(fd).size).head) ?? null;
+    return head ?? lastSegmentEnd(this.#path)?.head ?? null;
   }
 
   /**
@@ -165,16 +175,66 @@ export class AuditText {
    * daemon that appends meanwhile, the last records may be told as torn or missing: ask again.
    */
   verify(ledger?: RecordSource): AuditVerdict {
-    return this.#read((fd) => verifyText(fd, ledger)) ?? level({ seq: 0, hash: GENESIS }, ledger);
+    // The chain alone: what rows say of it is looked at by whoever calls `verifyAudit` itself.
+    const report = verifyAudit(this.#path, {
+      ...(ledger === undefined ? {} : {
+        ledger: {
+          head: () => ledger.head(),
+          records: (from, limit) => ledger.records(from, limit),
+          floor: () => ledger.floor?.() ?? null,
+        },
+      }),
+    });
+    return report.ok
+      ? { ok: true, head: report.head }
+      : { ok: false, seq: report.seq, problem: report.problem };
+  }
+
+  /** Bytes of the text as this process left it; 0 before the first append or repair. */
+  get bytes(): number {
+    return this.#end?.end ?? 0;
+  }
+
+  /**
+   * Rotates the text away into a segment of its own; the next append begins a new one that goes on
+   * with the chain. A crash leaves the text under the one name or the other.
+   *
+   * @param due asked with the time of the first record; false leaves the text as it is
+   * @returns the segment, or null when nothing was rotated: also when the text is not level
+   * @throws a system error
+   */
+  rotate(due: (since_ms: number) => boolean): Rotation | null {
+    const end = this.#end;
+    if (end === null || end.head === null || end.end === 0 || this.#fault !== null) return null;
+    const line = this.#read((fd) => fstatSync(fd).size === end.end ? firstLine(fd) : null) ?? null;
+    const first = line === null ? null : readLine(line);
+    if (line === null || first === null) return null;
+    if (!due(recordTime(line))) return null;
+    const path = segmentPath(this.#path, first.seq, end.head.seq);
+    renameSync(this.#path, path);
+    this.#end = { head: end.head, line: end.line, end: 0 };
+    return { path, first: first.seq, last: end.head.seq, hash: end.head.hash, bytes: end.end };
   }
 
   /** Where the text ends, from memory when the file still has the size that was left. */
   #find(fd: number): TextEnd {
     const { size } = fstatSync(fd);
     if (this.#end !== null && this.#end.end === size) return this.#end;
-    const found = findEnd(fd, size);
+    const found = this.#endOf(fd, size, this.#source);
     if (this.#source !== null) compare(found, this.#source);
     return found;
+  }
+
+  /**
+   * The last sound line; of a text without one, that of the newest segment, or what the ledger says
+   * went before its own records.
+   */
+  #endOf(fd: number, size: number, ledger: RecordSource | null): TextEnd {
+    const found = findEnd(fd, size);
+    if (found.head !== null) return found;
+    const before = lastSegmentEnd(this.#path);
+    if (before !== null) return { ...before, end: 0 };
+    return { head: ledger?.floor?.() ?? null, line: "", end: 0 };
   }
 
   /** Appends what is missing up to the last of `records`, or up to the head of `source`. */
@@ -219,19 +279,13 @@ export class AuditText {
 
   /** Opens for reading; undefined when there is no text. */
   #read<T>(use: (fd: number) => T): T | undefined {
-    let fd: number;
-    try {
-      fd = openSync(this.#path, constants.O_RDONLY);
-    } catch (error) {
-      if (errorCode(error) === "ENOENT") return undefined;
-      throw error;
-    }
-    try {
-      return use(fd);
-    } finally {
-      closeSync(fd);
-    }
+    return readText(this.#path, use);
   }
+}
+
+/** When a record was made, milliseconds since the epoch; the line is known to be sound. */
+function recordTime(line: string): number {
+  return Date.parse(/"at":"([^"]*)"/.exec(line)?.[1] ?? "");
 }
 
 /** A word for an error of the system, or undefined for one of ours. Some carry no code. */
@@ -252,6 +306,8 @@ function compare(found: TextEnd, ledger: RecordSource): void {
       `Cannot go on: the audit text ends with record ${seq}, the ledger with ${last}`,
     );
   }
+  const floor = ledger.floor?.() ?? null;
+  if (seq === floor?.seq && found.head.hash === floor.hash) return;
   if (ledger.records(seq, 1)[0]?.line !== found.line) {
     throw new LedgerError(
       "forked",
@@ -287,116 +343,4 @@ function appendLines(fd: number, from: TextEnd, records: readonly StoredRecord[]
     throw error;
   }
   return { head, line: records.at(-1)?.line ?? from.line, end: from.end + bytes.length };
-}
-
-/** The last sound line, looked for from the end. */
-function findEnd(fd: number, size: number): TextEnd {
-  let stop = previousNewline(fd, size);
-  while (stop >= 0) {
-    const start = previousNewline(fd, stop) + 1;
-    if (stop - start <= MAX_LINE) {
-      const line = readText(fd, start, stop);
-      const parts = readLine(line);
-      if (parts !== null) {
-        return { head: { seq: parts.seq, hash: parts.hash }, line, end: stop + 1 };
-      }
-    }
-    stop = start - 1;
-  }
-  return { head: null, line: "", end: 0 };
-}
-
-/** What follows the last newline, when it is a sound line that lacks only its own. */
-function unended(fd: number, end: number, size: number): TextEnd {
-  const line = size - end <= MAX_LINE ? readText(fd, end, size) : "";
-  const parts = readLine(line);
-  return parts === null
-    ? { head: null, line: "", end }
-    : { head: { seq: parts.seq, hash: parts.hash }, line, end };
-}
-
-/** Offset of the last newline before `before`, or -1. */
-function previousNewline(fd: number, before: number): number {
-  const chunk = new Uint8Array(CHUNK);
-  for (let stop = before; stop > 0;) {
-    const start = Math.max(0, stop - CHUNK);
-    readFully(fd, chunk, start, stop - start);
-    const at = chunk.subarray(0, stop - start).lastIndexOf(NEWLINE);
-    if (at >= 0) return start + at;
-    stop = start;
-  }
-  return -1;
-}
-
-/** Bytes as text, one character a byte: anything above ASCII is no sound line anyway. */
-function readText(fd: number, start: number, stop: number): string {
-  const bytes = new Uint8Array(stop - start);
-  readFully(fd, bytes, start, bytes.length);
-  return new TextDecoder("latin1").decode(bytes);
-}
-
-function readFully(fd: number, into: Uint8Array, start: number, length: number): void {
-  for (let done = 0; done < length;) {
-    const got = readSync(fd, into, done, length - done, start + done);
-    // The file shrank while it was read: the rest is nothing that could be a sound line.
-    if (got === 0) {
-      into.fill(0, done, length);
-      return;
-    }
-    done += got;
-  }
-}
-
-/** The lines of a text, the last one marked when it has no end. Bounded memory. */
-function* lines(fd: number): Generator<{ readonly line: string; readonly torn: boolean }> {
-  const chunk = new Uint8Array(CHUNK);
-  const decoder = new TextDecoder("latin1");
-  let carry = "";
-  for (let offset = 0;;) {
-    const got = readSync(fd, chunk, 0, CHUNK, offset);
-    if (got === 0) break;
-    offset += got;
-    const parts = (carry + decoder.decode(chunk.subarray(0, got))).split("\n");
-    carry = parts.pop() ?? "";
-    for (const line of parts) yield { line, torn: false };
-    // One byte more than the longest sound line proves that it is none; the rest does not matter.
-    if (carry.length > MAX_LINE) break;
-  }
-  if (carry !== "") yield { line: carry, torn: true };
-}
-
-function verifyText(fd: number, ledger: RecordSource | undefined): AuditVerdict {
-  let head: RecordRef = { seq: 0, hash: GENESIS };
-  let batch: StoredRecord[] = [];
-  for (const { line, torn } of lines(fd)) {
-    const seq = head.seq + 1;
-    const parts = readLine(line);
-    if (parts === null) return { ok: false, seq, problem: torn ? "torn" : "altered" };
-    if (parts.seq !== seq) return { ok: false, seq, problem: displaced(fd, seq, parts.seq) };
-    if (parts.prev !== head.hash) return { ok: false, seq, problem: "altered" };
-    if (torn) return { ok: false, seq, problem: "torn" };
-    if (ledger !== undefined) {
-      if (batch.length === 0) batch = ledger.records(seq, BATCH);
-      if (batch.shift()?.line !== line) return { ok: false, seq, problem: "ledger" };
-    }
-    head = { seq, hash: parts.hash };
-  }
-  return level(head, ledger);
-}
-
-/** The verdict on a sound text that ends with `head`. */
-function level(head: RecordRef, ledger: RecordSource | undefined): AuditVerdict {
-  if (ledger !== undefined && (ledger.head()?.seq ?? 0) > head.seq) {
-    return { ok: false, seq: head.seq + 1, problem: "missing" };
-  }
-  return { ok: true, head: head.seq === 0 ? null : head };
-}
-
-/** Whether record `seq` stands elsewhere in the text, or nowhere. */
-function displaced(fd: number, seq: number, found: number): AuditProblem {
-  if (found < seq) return "reordered";
-  for (const { line } of lines(fd)) {
-    if (readLine(line)?.seq === seq) return "reordered";
-  }
-  return "missing";
 }

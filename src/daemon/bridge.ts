@@ -39,6 +39,8 @@ import { Answers, type Shed } from "./answers.ts";
 import { catalogue } from "./catalogue.ts";
 import { serveControl } from "./control.ts";
 import type { Live } from "./control_command.ts";
+import { AuditKeeper } from "./audit_keeper.ts";
+import { AuditMirror } from "./audit_mirror.ts";
 import type { Core } from "./core.ts";
 import { type Arrival, Intake } from "./intake.ts";
 import { KeyStore } from "./key_store.ts";
@@ -55,6 +57,7 @@ import { Slots } from "./slots.ts";
 import { pinnedAgents, storedPins } from "./stored_pins.ts";
 import { STATUS_EVERY_S, statusDocument } from "./status.ts";
 import { tellKeys } from "./tell_keys.ts";
+import type { OpenedLedger } from "./open_ledger.ts";
 import type { TrustStore } from "./trust_store.ts";
 import { Work } from "./work.ts";
 
@@ -82,7 +85,7 @@ const LONG_MS = 5000;
 /** What a bridge is made of. */
 export interface BridgeParts {
   readonly ledger: Ledger;
-  readonly textFault: () => string | null;
+  readonly opened: OpenedLedger;
   readonly trust: TrustStore;
   readonly agents: readonly string[];
   readonly log: Log;
@@ -142,6 +145,8 @@ export class Bridge {
   readonly #reaper: Reaper;
   #reaping = false;
   #pageCheck: PageCheck | null = null;
+  readonly #keeper: AuditKeeper;
+  readonly #mirror: AuditMirror;
   readonly #switches: SwitchWatch;
   #watch: SpoolWatch | null = null;
   #stopping = false;
@@ -191,6 +196,17 @@ export class Bridge {
       stopping: () => this.#stopping,
     };
     this.#core = core;
+    this.#keeper = new AuditKeeper({
+      ledger,
+      text: parts.opened.text,
+      log,
+      policy: () => trust.policy,
+      retention: () => (trust.policy ?? defaultPolicy()).retention,
+      now: Date.now,
+      monotonic: () => performance.now(),
+    });
+    this.#mirror = new AuditMirror(ledger, () => core.runs.maskings.current(), log);
+    parts.opened.follow = (records) => this.#mirror.note(records);
     this.#intake = new Intake(core, (agent, name, error) => this.#stuck(agent, name, error));
     this.#reaper = new Reaper({
       ledger,
@@ -240,6 +256,7 @@ export class Bridge {
     this.#tellKeys();
     this.#daemonFile();
     this.#publishCatalogues();
+    this.#keeper.share();
     await this.#watchAgents();
     this.#publishStatus();
     const timers = [
@@ -275,6 +292,8 @@ export class Bridge {
     this.#tellShed(true);
     this.#record({ event: "stopped-daemon", running: this.#core.slots.running });
     this.#publishStatus(true);
+    this.#mirror.flush(this.#served.keys());
+    this.#mirror.close();
     log("INFO", "stopped", { running: this.#core.slots.running });
   }
 
@@ -546,6 +565,7 @@ export class Bridge {
   #half(): void {
     const { ledger, log } = this.#parts;
     this.#core.runs.pump();
+    this.#mirror.flush(this.#served.keys());
     const live: Live = {
       core: this.#core,
       work: this.#work,
@@ -575,6 +595,7 @@ export class Bridge {
     this.#intake.retry();
     core.publisher.retry();
     core.runs.sweep();
+    this.#keeper.turn();
     const { raised, lowered } = this.#switches.look();
     if (raised.length + lowered.length > 0) this.#switchesChanged(raised);
     this.#work.second();
@@ -662,6 +683,7 @@ export class Bridge {
       });
     }
     this.#publishCatalogues();
+    this.#keeper.share();
     this.#publishStatus();
     this.#daemonFile();
     if (added) {
@@ -713,7 +735,7 @@ export class Bridge {
     add("the ledger cannot be written", this.#intake.fault ?? this.#work.fault);
     add("results cannot be published", this.#core.publisher.fault);
     add("answered claims cannot be removed", this.#intake.keptFault);
-    add("the audit text cannot be written", this.#parts.textFault());
+    add("the audit text cannot be written", this.#parts.opened.textFault());
     add("commands cannot be started", this.#core.pool.fault);
     add("what is old cannot be removed", this.#reaper.fault);
     add("the queue cannot be read", served.scanFault ?? this.#queueFault);

@@ -5,7 +5,7 @@
  * @module
  */
 import { setImmediate } from "node:timers";
-import { AuditText } from "../audit/audit_text.ts";
+import { AuditText, type Repair } from "../audit/audit_text.ts";
 import { Ledger } from "../ledger/ledger.ts";
 import { LedgerError } from "../ledger/ledger_error.ts";
 import type { StoredRecord } from "../ledger/types.ts";
@@ -18,7 +18,19 @@ export const LEDGER_PATH = "state/ledger.db";
 /** Path of the audit log as text. */
 export const AUDIT_PATH = "state/audit/audit.jsonl";
 
+/** A ledger that is open for writing, with its text. */
+export interface OpenedLedger {
+  readonly ledger: Ledger;
+  readonly text: AuditText;
+  /** Why the text cannot be written, or null. */
+  readonly textFault: () => string | null;
+  /** Called with the records of commits, after they went to the text. */
+  follow: ((records: readonly StoredRecord[]) => void) | null;
+}
+
 /**
+ * A repair of the text is recorded itself.
+ *
  * @returns the ledger, and `textFault` that names why the text cannot be written, or null; the
  * text is derived, so its failure stops nothing: it catches up by itself when it can
  * @throws {LedgerError} when the ledger cannot be believed, also because the audit text knows of
@@ -27,16 +39,18 @@ export const AUDIT_PATH = "state/audit/audit.jsonl";
 export function openLedger(
   now: () => number,
   log: Log,
-): { ledger: Ledger; textFault: () => string | null } {
+): OpenedLedger {
   const ledger = Ledger.open(LEDGER_PATH, { now, mode: "writer" });
   const text = new AuditText(AUDIT_PATH);
   let told: string | null = null;
+  let repair: Repair | null = null;
   const tell = (fault: string | null) => {
     if (fault !== null && fault !== told) log("ERROR", "audit-text", { error: fault });
     told = fault;
   };
   try {
-    const { cut_bytes, appended } = text.repair(ledger);
+    repair = text.repair(ledger);
+    const { cut_bytes, appended } = repair;
     if (cut_bytes > 0) log("WARN", "audit-text-repaired", { cut_bytes, appended });
   } catch (error) {
     if (error instanceof LedgerError) {
@@ -54,11 +68,31 @@ export function openLedger(
     waiting = [];
     text.append(records);
     tell(text.fault);
+    opened.follow?.(records);
   };
+  const opened: OpenedLedger = { ledger, text, textFault: () => text.fault, follow: null };
   ledger.afterCommit = (records) => {
     if (waiting.length === 0) setImmediate(append);
     waiting.push(...records);
   };
   ledger.beforeClose = append;
-  return { ledger, textFault: () => text.fault };
+  if (repair !== null) recordRepair(ledger, repair);
+  return opened;
+}
+
+/** Records what a repair of the text did, when it did something. */
+export function recordRepair(ledger: Ledger, repair: Repair): void {
+  const { cut_bytes, appended, lost } = repair;
+  if (cut_bytes === 0 && appended === 0 && lost === undefined) return;
+  ledger.transaction((tx) => {
+    // Where the chain begins now is known from here on, and that it once began earlier too.
+    if (lost !== undefined) tx.setRemoved(lost);
+    tx.append({
+      event: "repaired",
+      what: "audit-text",
+      cut_bytes,
+      appended,
+      ...(lost === undefined ? {} : { lost_upto: lost.seq }),
+    });
+  });
 }

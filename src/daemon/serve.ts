@@ -279,7 +279,7 @@ async function serveLedger(
     return EXIT.config;
   }
   if (!dropPrograms(own, log)) return EXIT.config;
-  const bridge = new Bridge({ ...opened, trust, agents, log, ...opts });
+  const bridge = new Bridge({ ledger, opened, trust, agents, log, ...opts });
   const stop = () => bridge.stop();
   for (const signal of ["SIGTERM", "SIGINT"] as const) Deno.addSignalListener(signal, stop);
   // A terminal that goes away must not end the service.

@@ -10,6 +10,7 @@ import { errorCode, ExitError, UsageError } from "../errors.ts";
 import { printable } from "../names.ts";
 import { agentNote } from "./agent_note.ts";
 import { cancel } from "./cancel.ts";
+import { audit } from "./audit.ts";
 import { check } from "./check.ts";
 import type { Command, Io, Parsed } from "./command.ts";
 import { table } from "./command.ts";
@@ -59,6 +60,7 @@ const COMMANDS: readonly Command[] = [
   kill,
   resume,
   reap,
+  audit,
   schema,
   mounts,
   unit,

@@ -37,12 +37,13 @@ import {
 import { LedgerError } from "./ledger_error.ts";
 import { ReapReads } from "./reap_reads.ts";
 import { FULL, fullRow, LIGHT, lightRow } from "./rows.ts";
-import { Tx } from "./tx.ts";
+import { FLOOR, REMOVED, Tx } from "./tx.ts";
 import type {
   FileId,
   LightRow,
   RecordRef,
   Row,
+  RowRef,
   SeenClaim,
   Shown,
   StoredAnswer,
@@ -369,6 +370,36 @@ export class Ledger {
     ).map((row) => storedRecord(numberOf(row, "seq"), textOf(row, "line")));
   }
 
+  /**
+   * The last record that has left the ledger, or null when all are there. What left stands in a
+   * rotated segment of the audit text.
+   */
+  floor(): RecordRef | null {
+    return storedRef(this.meta(FLOOR));
+  }
+
+  /** The last record of the audit segments that were removed, or null. */
+  removed(): RecordRef | null {
+    return storedRef(this.meta(REMOVED));
+  }
+
+  /** The records that the results of rows name, in order of the rows after a number. */
+  rowRefs(afterRid: number, limit: number): RowRef[] {
+    return this.#db.all(
+      "SELECT rid, agent, id, json_extract(result, '$.audit.seq') AS seq, " +
+        "json_extract(result, '$.audit.hash') AS hash FROM rows WHERE rid > ? ORDER BY rid LIMIT ?",
+      afterRid,
+      limit,
+    ).map((row) => ({
+      rid: numberOf(row, "rid"),
+      agent: textOf(row, "agent"),
+      id: textOf(row, "id"),
+      // Every result names its record: one that does not is as wrong as one that lies.
+      seq: numberOrNull(row, "seq") ?? 0,
+      hash: textOrNull(row, "hash") ?? "",
+    }));
+  }
+
   /** The value that `Tx.setMeta` stored under a name, or null. */
   meta(k: string): string | null {
     const row = this.#db.get("SELECT v FROM meta WHERE k = ?", k);
@@ -455,14 +486,16 @@ export class Ledger {
   #checkRecords(): void {
     this.#head = this.#lastRecord();
     if (this.#head === null) return;
-    const from = Math.max(1, this.#head.seq - CHECKED_RECORDS);
-    let before: RecordRef | null = from === 1 ? { seq: 0, hash: GENESIS } : null;
+    const floor = this.floor() ?? { seq: 0, hash: GENESIS };
+    const from = Math.max(floor.seq + 1, this.#head.seq - CHECKED_RECORDS);
+    let before: RecordRef | null = from === floor.seq + 1 ? floor : null;
     for (const record of this.records(from, CHECKED_RECORDS + 1)) {
       const prev: string = before?.hash ?? prevOf(record.line);
       const ref = verifyLine(record.line, prev);
       const expected: number = before === null ? from : before.seq + 1;
       if (ref === null || ref.seq !== record.seq || record.seq !== expected) {
-        throw new LedgerError("corrupt", `Cannot open ledger: record ${record.seq} does not hold`);
+        const first = Math.min(record.seq, expected);
+        throw new LedgerError("corrupt", `Cannot open ledger: record ${first} does not hold`);
       }
       before = ref;
     }
@@ -519,6 +552,11 @@ function storedAnswer(row: SqlRow): StoredAnswer {
     target: textOrNull(row, "target"),
     document: textOf(row, "document"),
   };
+}
+
+/** A record's place as `meta` keeps it. */
+function storedRef(text: string | null): RecordRef | null {
+  return text === null ? null : JSON.parse(text);
 }
 
 /** What a line says of the record before it. */

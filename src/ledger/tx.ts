@@ -38,6 +38,10 @@ import type {
 
 /** Names in `meta` that the ledger keeps for itself. */
 const OWN_META = "ledger.";
+/** The last record that left the ledger. */
+export const FLOOR = "ledger.floor";
+/** The last record of the audit segments that were removed. */
+export const REMOVED = "ledger.removed";
 
 export class Tx {
   readonly #db: Database;
@@ -88,6 +92,35 @@ export class Tx {
     this.records.push(record);
     this.#head = { seq, hash: record.hash };
     return this.#head;
+  }
+
+  /**
+   * Lets the oldest records leave the ledger; the chain goes on from the last of them. The caller
+   * has made sure that a segment of the audit text holds them durably.
+   *
+   * @param upto number of the last record that may leave; the newest record of all always stays
+   * @param limit most records that leave now
+   * @returns how many left
+   */
+  trimRecords(upto: number, limit: number): number {
+    this.#check();
+    const last = Math.min(upto, (this.#head?.seq ?? 0) - 1);
+    const end = this.#db.get(
+      "SELECT seq, line FROM (SELECT seq, line FROM records WHERE seq <= ? ORDER BY seq LIMIT ?) " +
+        "ORDER BY seq DESC LIMIT 1",
+      last,
+      limit,
+    );
+    if (end === undefined) return 0;
+    const { seq, hash } = storedRecord(numberOf(end, "seq"), textOf(end, "line"));
+    this.#setOwn(FLOOR, JSON.stringify({ seq, hash }));
+    return this.#db.run("DELETE FROM records WHERE seq <= ?", seq);
+  }
+
+  /** Notes that the segments of the audit text up to this record are removed, before they are. */
+  setRemoved(last: RecordRef): void {
+    this.#check();
+    this.#setOwn(REMOVED, JSON.stringify({ seq: last.seq, hash: last.hash }));
   }
 
   /**
@@ -285,6 +318,10 @@ export class Tx {
   setMeta(k: string, v: string): void {
     this.#check();
     if (k.startsWith(OWN_META)) throw new TypeError(`Cannot set "${k}": the name is reserved`);
+    this.#setOwn(k, v);
+  }
+
+  #setOwn(k: string, v: string): void {
     this.#db.run(
       "INSERT INTO meta VALUES (?, ?) ON CONFLICT (k) DO UPDATE SET v = excluded.v",
       k,

@@ -134,6 +134,8 @@ export type AuditEventName =
   | "pins"
   | "repaired"
   | "reaped"
+  | "rotated"
+  | "removed"
   | "human";
 
 /** An event to be recorded. Every field but `event` is stored as given. */
@@ -151,6 +153,13 @@ export interface AuditEvent {
 export interface RecordRef {
   readonly seq: number;
   readonly hash: string;
+}
+
+/** A row's word on the record that its result names. */
+export interface RowRef extends RecordRef {
+  readonly rid: number;
+  readonly agent: string;
+  readonly id: string;
 }
 
 /** A stored record: `line` is the exact JSON text, without newline, `hash` its last member. */

@@ -105,6 +105,8 @@ function build(
   if (
     limits === undefined || retention?.results_days === undefined ||
     retention.ledger_days === undefined || retention.ledger_rows === undefined ||
+    retention.audit_days === undefined ||
+    retention.audit_segment_days === undefined || retention.audit_segment_bytes === undefined ||
     raw.on_stop === undefined || raw.redact === undefined ||
     verbs.built.length < verbs.names.length || agents.length !== raw.agents?.size
   ) return undefined;
@@ -117,10 +119,14 @@ function build(
       results_days: retention.results_days,
       ledger_days: retention.ledger_days,
       ledger_rows: retention.ledger_rows,
+      audit_days: retention.audit_days,
+      audit_segment_days: retention.audit_segment_days,
+      audit_segment_bytes: retention.audit_segment_bytes,
     },
     on_stop: raw.on_stop,
     notify: raw.notify ?? null,
     redact: raw.redact,
+    audit_gid: raw.audit_gid ?? null,
   };
 }
 

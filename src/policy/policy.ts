@@ -141,6 +141,9 @@ export interface Retention {
   readonly ledger_days: number;
   /** Rows of each agent. */
   readonly ledger_rows: number;
+  readonly audit_days: number;
+  readonly audit_segment_days: number;
+  readonly audit_segment_bytes: number;
 }
 
 export interface Policy {
@@ -154,6 +157,8 @@ export interface Policy {
   /** Program and fixed arguments, `{event}` and `{id}` as whole elements; or null. */
   readonly notify: readonly string[] | null;
   readonly redact: readonly string[];
+  /** Group that may read the audit log, or null. */
+  readonly audit_gid: number | null;
 }
 
 /** One error of a policy text: where, what, and what would be right. */

@@ -710,6 +710,27 @@ export const RETENTION = {
     description: "Requests of each agent that are remembered. Above it the oldest finished ones " +
       "are forgotten before `ledger_days` are over.",
   },
+  audit_days: {
+    kind: "number",
+    min: 1,
+    max: 36_500,
+    default: 400,
+    description: "Days that rotated segments of the audit log stay.",
+  },
+  audit_segment_days: {
+    kind: "number",
+    min: 0.01,
+    max: 3650,
+    default: 30,
+    description: "The audit log is rotated when its first record is older than so many days.",
+  },
+  audit_segment_bytes: {
+    kind: "integer",
+    min: 65_536,
+    max: 1_073_741_824,
+    default: 67_108_864,
+    description: "The audit log is rotated when it is longer than so many bytes.",
+  },
 } as const satisfies Section;
 
 /** The whole policy. */
@@ -766,6 +787,13 @@ export const POLICY = {
     unique: true,
     default: [],
     description: "Texts that are masked in everything that an agent can read.",
+  },
+  audit_gid: {
+    kind: "integer",
+    min: 0,
+    max: 4_294_967_294,
+    default_note: "none",
+    description: "A group that may read the audit log, for what ships it elsewhere.",
   },
   on_stop: {
     kind: "choice",

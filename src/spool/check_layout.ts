@@ -72,7 +72,14 @@ export function checkLayout(agents: readonly string[], options: LayoutOptions): 
     ...judge("bin/chb", { kind: "file", owners: trusted, modes: null }),
     ...judge("bridge.jsonc", { kind: "file", owners: trusted, modes: null, optional: true }),
     ...judge("state", shut),
-    ...STATE_ROOMS.flatMap((room) => judge(`state/${room}`, { ...shut, optional: true })),
+    ...STATE_ROOMS.flatMap((room) =>
+      judge(`state/${room}`, {
+        ...shut,
+        // A group that ships the audit log elsewhere may read it.
+        modes: room === "audit" ? [0o700, 0o750] : [0o700],
+        optional: true,
+      })
+    ),
     ...judge("work", shut),
     ...judge("spool", { kind: "directory", owners: own, modes: null }),
     ...judge("keys", { ...shut, optional: true }),

@@ -77,7 +77,7 @@ export function publish(
   moveIntoPlace(agent, target, staged, path);
 }
 
-/** A file in `results/` that grows. */
+/** A published file that grows. */
 export interface OutputFile {
   /** Bytes written so far. */
   readonly size: number;
@@ -92,15 +92,19 @@ export interface OutputFile {
 }
 
 /**
- * Publishes an empty file in `results/` and keeps it open for what comes. Errors are those of
- * `publish`.
+ * Publishes an empty file, in `results/` by default, and keeps it open for what comes. Errors are
+ * those of `publish`.
  */
-export function openOutput(agent: string, name: string): OutputFile {
-  const path = targetPath(agent, "results", name);
+export function openOutput(
+  agent: string,
+  name: string,
+  target: "results" | "inbox" = "results",
+): OutputFile {
+  const path = targetPath(agent, target, name);
   const staged = stagedPath(agent);
   const fd = createNew(staged, FILE_MODE);
   try {
-    moveIntoPlace(agent, "results", staged, path);
+    moveIntoPlace(agent, target, staged, path);
   } catch (error) {
     closeSync(fd);
     throw error;
