@@ -35,13 +35,6 @@ export function notServed(policy: Policy): NotServed {
         message: "This version keeps no accounts: every request for this verb is refused",
       });
     }
-    if (verb.on_crash === "lookup") {
-      warnings.push({
-        path: `${path}.on_crash`,
-        message: "This version does not ask the downstream: a run that may have started is " +
-          "`uncertain`",
-      });
-    }
   }
   return { errors, warnings };
 }

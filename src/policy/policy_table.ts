@@ -292,7 +292,8 @@ export const LOOKUP = {
     max: 256,
     unique: true,
     default: [],
-    description: "Exit codes that mean: it did not happen. Every other one is uncertain.",
+    description: "Exit codes that mean: nothing happened, so it starts once more (and has failed " +
+      "when that is said of the second attempt too). Every other one is uncertain.",
   },
   timeout_s: {
     kind: "number",
