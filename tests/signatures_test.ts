@@ -5,7 +5,7 @@
  *
  * @module
  */
-import { assert, assertEquals, assertMatch } from "@std/assert";
+import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
 import { createPrivateKey } from "node:crypto";
 import { DatabaseSync } from "node:sqlite";
 import type { Result } from "../src/result.ts";
@@ -14,6 +14,7 @@ import { type Counted, countedBridge, type CountedOptions, marking } from "./hel
 import { envelopeOf, keyField, payloadOf, type Signer } from "./helpers/signing.ts";
 
 const DOCS = new URL("../docs/signatures.md", import.meta.url);
+const HELPER = new URL("../agent/chb-request", import.meta.url).pathname;
 
 /** Runs `chb key new` as a person would, and gives what it printed last and the agent's file. */
 async function makeKey(
@@ -135,9 +136,15 @@ for (const alg of ["hmac-sha256", "ed25519"]) {
       env,
     );
     assertEquals((await bridge.final("quoted")).stdout?.head, 'service quo"te\n');
-    assertEquals(one.runs(), ["restart-web-1", "quoted"]);
+    // The agent's helper signs by itself; asked again, it is given the stored result.
+    const helper = `sh '${HELPER}' restart service=web --id helped --wait 40\n`;
+    for (let i = 0; i < 2; i++) {
+      const said = await shell(bridge, helper, { ...env, CHB_KEY_FILE: file });
+      assertStringIncludes(said, "service web\n");
+    }
+    assertEquals(one.runs(), ["restart-web-1", "quoted", "helped"]);
     const accepted = bridge.audit().filter((r) => r["event"] === "accepted");
-    assertEquals(accepted.map((r) => r["signed_by"]), ["laptop-1", "laptop-1"]);
+    assertEquals(accepted.map((r) => r["signed_by"]), Array(3).fill("laptop-1"));
     assertEquals(bridge.audit().find((r) => r["event"] === "keys")?.["keys"], ["laptop-1"]);
   });
 }
@@ -151,7 +158,13 @@ Deno.test("a key pair of the agent's own signs once the host has its public half
     PATH: "/usr/bin:/bin",
   });
   assertMatch(hex, /^[0-9a-f]{64}$/);
+  // Until there is a key, check says so and how to make one.
+  const before = await bridge.chb("check");
+  assertEquals(before.code, 0);
+  assertMatch(before.err, /warning: agents\.main: It must sign what it asks, and has no key/);
+  assertMatch(before.err, /\.\/bin\/chb key new main-1 --agent main \| sh/);
   const { file } = await makeKey(bridge, "own", "--public", hex);
+  assertEquals((await bridge.chb("check")).err, "");
   assert(!there(file), "the host made a private key");
   Deno.chmodSync(bridge.path("keys/own.json"), 0o644);
   const { code, err } = await bridge.chb("serve");

@@ -115,7 +115,8 @@ export const trust: Command = {
     }
     const { policy } = parsed;
     const warnings = [...parsed.warnings, ...notServed(policy).warnings];
-    const findings = hostFindings(policy).filter((f) => f.level === "error");
+    const found = hostFindings(policy);
+    const findings = found.filter((f) => f.level === "error");
     if (findings.length > 0) {
       printFindings(findings, io);
       return EXIT.config;
@@ -125,6 +126,7 @@ export const trust: Command = {
     if (!args.json) {
       show(policy, programs, requires, io);
       for (const w of warnings) io.out(`warning: ${printable(w.path)}: ${w.message}\n`);
+      printFindings(found, io);
     }
     if (args.flags["yes"] !== true) {
       const answer = io.ask("Trust this policy? Type yes: ");
