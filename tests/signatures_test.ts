@@ -143,8 +143,10 @@ for (const alg of ["hmac-sha256", "ed25519"]) {
       assertStringIncludes(said, "service web\n");
     }
     assertEquals(one.runs(), ["restart-web-1", "quoted", "helped"]);
-    const accepted = bridge.audit().filter((r) => r["event"] === "accepted");
-    assertEquals(accepted.map((r) => r["signed_by"]), Array(3).fill("laptop-1"));
+    // The text of the log follows the answers.
+    const accepted = () => bridge.audit().filter((r) => r["event"] === "accepted");
+    await until("the records", () => accepted().length === 3);
+    assertEquals(accepted().map((r) => r["signed_by"]), Array(3).fill("laptop-1"));
     assertEquals(bridge.audit().find((r) => r["event"] === "keys")?.["keys"], ["laptop-1"]);
   });
 }
