@@ -12,7 +12,7 @@ import { parseArgs } from "@std/cli/parse-args";
 import { EXIT } from "../codes.ts";
 import { errorCode, FatalError } from "../errors.ts";
 import { Ledger } from "../ledger/ledger.ts";
-import { LedgerError } from "../ledger/ledger_error.ts";
+import { LedgerError, type LedgerErrorKind } from "../ledger/ledger_error.ts";
 import { isId, printable } from "../names.ts";
 import type { Policy } from "../policy/policy.ts";
 import { policyPrograms } from "../policy/programs.ts";
@@ -28,6 +28,15 @@ import { TrustStore } from "./trust_store.ts";
 
 /** Milliseconds between two looks where change events arrive. */
 const POLL_MS = 5000;
+
+/** What a ledger may have suffered that a human can settle. */
+const LOSSES: ReadonlySet<LedgerErrorKind> = new Set([
+  "behind",
+  "corrupt",
+  "empty",
+  "foreign",
+  "missing",
+]);
 
 interface Options {
   readonly once: boolean;
@@ -219,6 +228,9 @@ export async function serve(
     const refused = error instanceof LedgerError || error instanceof FatalError;
     log("ERROR", refused ? "fatal" : "internal", {
       error: error instanceof Error ? `${error.name}: ${error.message}` : "unknown",
+      ...(error instanceof LedgerError && LOSSES.has(error.kind)
+        ? { mend: './bin/chb ledger accept-loss --reason "…"' }
+        : {}),
     });
     return error instanceof LedgerError ? EXIT.config : EXIT.internal;
   } finally {

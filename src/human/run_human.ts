@@ -17,6 +17,7 @@ import { table } from "./command.ts";
 import { init } from "./init.ts";
 import { key } from "./key.ts";
 import { kill } from "./kill.ts";
+import { ledger } from "./ledger.ts";
 import { mounts } from "./mounts.ts";
 import { permissions } from "./permissions.ts";
 import { resolve } from "./resolve.ts";
@@ -57,6 +58,7 @@ const COMMANDS: readonly Command[] = [
   status,
   cancel,
   resolve,
+  ledger,
   kill,
   resume,
   reap,

@@ -18,7 +18,7 @@
  *
  * @module
  */
-import { GENESIS, recordLine, storedRecord } from "../audit/chain.ts";
+import { GENESIS, recordLine, storedRecord, verifyLine } from "../audit/chain.ts";
 import { numberOf, textOf } from "./bind.ts";
 import type { Database } from "./database.ts";
 import { LedgerError } from "./ledger_error.ts";
@@ -92,6 +92,34 @@ export class Tx {
     this.records.push(record);
     this.#head = { seq, hash: record.hash };
     return this.#head;
+  }
+
+  /**
+   * Takes back a record that the ledger has lost, from the audit text. It has to follow the last
+   * one, or what `beginAt` says. Not told to `afterCommit`: the text has it.
+   *
+   * @throws {LedgerError} `forked` when it does not follow
+   */
+  adopt(record: StoredRecord, claim: string | null): void {
+    this.#check();
+    const ref = verifyLine(record.line, this.#head?.hash ?? GENESIS);
+    if (ref === null || ref.seq !== (this.#head?.seq ?? 0) + 1) {
+      throw new LedgerError("forked", `Cannot take back record ${record.seq}: it does not follow`);
+    }
+    this.#db.run("INSERT INTO records VALUES (?, ?, ?)", ref.seq, claim, record.line);
+    this.#head = ref;
+  }
+
+  /**
+   * Lets the chain of a ledger without records begin after this one: earlier ones are in no text
+   * any more.
+   */
+  beginAt(last: RecordRef): void {
+    this.#check();
+    if (this.#head !== null || last.seq === 0) return;
+    this.#setOwn(FLOOR, JSON.stringify(last));
+    this.#setOwn(REMOVED, JSON.stringify(last));
+    this.#head = last;
   }
 
   /**

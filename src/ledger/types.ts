@@ -122,6 +122,7 @@ export type AuditEventName =
   | "started"
   | "finished"
   | "uncertain"
+  | "accepted-loss"
   | "cancelled"
   | "resolved"
   | "released"
