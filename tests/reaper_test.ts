@@ -336,6 +336,54 @@ Deno.test("a replay brings a reaped result back, as new, and it goes again", () 
   assertEquals(bench.results(), []);
 });
 
+Deno.test("a row is counted under every name that it stands under, whenever that came to be", () => {
+  using bench = new Bench();
+  const rid = bench.finish("a", {}, { stdout: view(3, "a.stdout") });
+  Deno.writeTextFileSync("spool/main/results/a.stdout", "abc");
+  const replay = (id: string) => {
+    bench.ledger.transaction((tx) => {
+      tx.bindId("main", id, rid);
+      const pub = bench.ledger.row(rid)?.pub === 2 ? { pub: 0 as const } : {};
+      tx.updateRow(rid, { replays: 1, ...pub });
+    });
+    bench.publisher.replay(bench.ledger.row(rid) as Row, id);
+    bench.flush();
+  };
+  const agree = (files: number) => {
+    const onDisk = bench.results().map((name) => Deno.statSync(`spool/main/results/${name}`).size);
+    const bytes = onDisk.reduce((sum, size) => sum + size, 0);
+    assertEquals([onDisk.length, bench.ledger.shown().get("main")], [files, { files, bytes }]);
+  };
+  // The output came after the row was counted.
+  replay("a");
+  agree(2);
+  for (const id of ["b", "c"]) replay(id);
+  agree(4);
+  bench.pass(8 * DAY);
+  agree(0);
+  for (const [n, id] of ["c", "b", "c"].entries()) {
+    replay(id);
+    agree(Math.min(n + 1, 2));
+  }
+  bench.pass(8 * DAY);
+  agree(0);
+});
+
+Deno.test("reap() and forget() touch nothing that is not done", () => {
+  using bench = new Bench();
+  for (const state of ["pending", "running", "uncertain"] as const) {
+    const rid = bench.finish(state, { state }, { state });
+    const row = bench.ledger.row(rid);
+    assert(row !== null);
+    const done = bench.ledger.transaction((tx) => [
+      tx.reaping.reap(rid, row.result),
+      tx.reaping.forget(rid),
+    ]);
+    assertEquals(done, [false, false], state);
+    assertEquals(bench.ledger.row(rid), row);
+  }
+});
+
 Deno.test("N5 a wall clock that leaps ahead reaps no more than a day does", () => {
   using bench = new Bench();
   bench.finish("a");

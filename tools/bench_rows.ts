@@ -43,7 +43,8 @@ function fill(bridge: TestBridge, rows: number): void {
       for (let n = from; n < Math.min(rows, from + BATCH); n++) {
         const id = `old-${n}`;
         const at = Date.now() - 60 * day + n;
-        tx.append({ event: "accepted", agent: "main", id, claim: `claim-${n}`, verb: "observe" });
+        const claim = n.toString(16).padStart(32, "0");
+        tx.append({ event: "accepted", agent: "main", id, claim, verb: "observe" });
         const audit = tx.append({ event: "finished", agent: "main", id, reason: "ok" });
         const rid = tx.insertRow(newRow(id, {
           state: "done",
@@ -51,7 +52,7 @@ function fill(bridge: TestBridge, rows: number): void {
           reason: "ok",
           verb: "observe",
           digest,
-          claim: `claim-${n}`,
+          claim,
           received_ms: at,
           started_ms: at,
           finished_ms: at,

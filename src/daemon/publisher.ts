@@ -144,9 +144,9 @@ export class Publisher {
             "use a new id to run again",
         }
         : { replays: row.replays };
-      const bytes = this.#result(row.agent, { ...resultFor(row, id), ...stored });
-      // A result that had been reaped stands under this id alone now.
-      if (row.pub === 0 && row.state === "done") this.#mark(row, 1, bytes);
+      this.#result(row.agent, { ...resultFor(row, id), ...stored });
+      // It may be a name that the row had not stood under, or not any more.
+      if (row.state === "done") this.#markStanding(row);
     } catch (error) {
       if (this.#heldBack(error)) return;
       this.#retryRows.add(row.rid);
@@ -225,6 +225,13 @@ export class Publisher {
     const bytes = encodeDocument(result);
     publish(agent, "results", `${result.id}.json`, bytes);
     return bytes.length;
+  }
+
+  /** Marks a row with what of it stands in `results/` now. */
+  #markStanding(row: Row): void {
+    const sizes = this.#ledger.idsOf(row.rid)
+      .map((id) => resultSize(row.agent, `${id}.json`)).filter((size) => size > 0);
+    this.#mark(row, sizes.length, sizes.reduce((sum, size) => sum + size, 0));
   }
 
   #mark(row: Row, documents: number, bytes: number): void {

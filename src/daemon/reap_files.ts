@@ -96,7 +96,8 @@ function* reapRuns(context: ReapContext): ReapJob {
       if (seen?.kind !== "directory" || seen.mtime_ms > wall) continue;
       const order = readTaken(run);
       const row = order === null ? null : ledger.rowById(order.agent, order.id);
-      if (row !== null && row.run === run && row.state !== "done") continue;
+      const own = row !== null && (row.run === run || row.lookup === run);
+      if (own && row.state !== "done") continue;
       if (removeRun(run)) counts.runs++;
     } catch (error) {
       context.log("WARN", "run-not-removed", { run, error: errorCode(error) });

@@ -263,7 +263,7 @@ export class Tx {
     );
   }
 
-  /** Notes that the documents of these rows, as committed before, are published. */
+  /** Notes that the documents of these rows, as committed before, are published, and as what. */
   markPublished(published: Iterable<Published>): void {
     this.#check();
     for (const { rid, files, bytes } of published) {
@@ -275,7 +275,23 @@ export class Tx {
         rid,
       );
       if (row !== undefined) this.#show(textOf(row, "agent"), files, bytes);
+      else this.#shownAnew(rid, files, bytes);
     }
+  }
+
+  /** A published row stands under more names by now, or under fewer. */
+  #shownAnew(rid: number, files: number, bytes: number): void {
+    const row = this.#db.get(
+      "SELECT agent, files, bytes FROM rows WHERE rid = ? AND pub = 1",
+      rid,
+    );
+    if (row === undefined) return;
+    this.#db.run("UPDATE rows SET files = ?, bytes = ? WHERE rid = ?", files, bytes, rid);
+    this.#show(
+      textOf(row, "agent"),
+      files - numberOf(row, "files"),
+      bytes - numberOf(row, "bytes"),
+    );
   }
 
   /**
