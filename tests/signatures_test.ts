@@ -11,7 +11,7 @@ import { DatabaseSync } from "node:sqlite";
 import type { Result } from "../src/result.ts";
 import { type TestBridge, there, until } from "./helpers/bridge.ts";
 import { type Counted, countedBridge, type CountedOptions, marking } from "./helpers/counting.ts";
-import { envelopeOf, keyField, payloadOf, type Signer } from "./helpers/signing.ts";
+import { envelopeOf, keyField, opensslTest, payloadOf, type Signer } from "./helpers/signing.ts";
 
 const DOCS = new URL("../docs/signatures.md", import.meta.url);
 const HELPER = new URL("../agent/chb-request", import.meta.url).pathname;
@@ -109,7 +109,7 @@ function recipe(): string {
 }
 
 for (const alg of ["hmac-sha256", "ed25519"]) {
-  Deno.test(`the recipe of the docs is taken, with openssl and ${alg}`, async () => {
+  opensslTest(`the recipe of the docs is taken, with openssl and ${alg}`, async () => {
     await using one = await signing({
       verbs: {
         restart: marking(["{service}"], {
@@ -151,34 +151,37 @@ for (const alg of ["hmac-sha256", "ed25519"]) {
   });
 }
 
-Deno.test("a key pair of the agent's own signs once the host has its public half, closed to others", async () => {
-  await using one = await signing();
-  const { bridge } = one;
-  const text = Deno.readTextFileSync(DOCS);
-  const start = text.indexOf("openssl genpkey");
-  const hex = await shell(bridge, text.slice(start, text.indexOf("```", start)), {
-    PATH: "/usr/bin:/bin",
-  });
-  assertMatch(hex, /^[0-9a-f]{64}$/);
-  // Until there is a key, check says so and how to make one.
-  const before = await bridge.chb("check");
-  assertEquals(before.code, 0);
-  assertMatch(before.err, /warning: agents\.main: It must sign what it asks, and has no key/);
-  assertMatch(before.err, /\.\/bin\/chb key new main-1 --agent main \| sh/);
-  const { file } = await makeKey(bridge, "own", "--public", hex);
-  assertEquals((await bridge.chb("check")).err, "");
-  assert(!there(file), "the host made a private key");
-  Deno.chmodSync(bridge.path("keys/own.json"), 0o644);
-  const { code, err } = await bridge.chb("serve");
-  assertEquals(code, 78);
-  assertMatch(err, /path=keys\/own\.json .*0644 instead of 0600/);
-  assertMatch(err, /chmod 0600/);
-  Deno.chmodSync(bridge.path("keys/own.json"), 0o600);
-  await bridge.serve();
-  const secret = createPrivateKey(Deno.readTextFileSync(`${bridge.outside}/own.pem`));
-  const signer: Signer = { key: "own", alg: "ed25519", agent: "main", secret };
-  assertEquals(answer(await ask(bridge, signer, "a", { verb: "mark" })), "ok at the end");
-});
+opensslTest(
+  "a key pair of the agent's own signs once the host has its public half, closed to others",
+  async () => {
+    await using one = await signing();
+    const { bridge } = one;
+    const text = Deno.readTextFileSync(DOCS);
+    const start = text.indexOf("openssl genpkey");
+    const hex = await shell(bridge, text.slice(start, text.indexOf("```", start)), {
+      PATH: "/usr/bin:/bin",
+    });
+    assertMatch(hex, /^[0-9a-f]{64}$/);
+    // Until there is a key, check says so and how to make one.
+    const before = await bridge.chb("check");
+    assertEquals(before.code, 0);
+    assertMatch(before.err, /warning: agents\.main: It must sign what it asks, and has no key/);
+    assertMatch(before.err, /\.\/bin\/chb key new main-1 --agent main \| sh/);
+    const { file } = await makeKey(bridge, "own", "--public", hex);
+    assertEquals((await bridge.chb("check")).err, "");
+    assert(!there(file), "the host made a private key");
+    Deno.chmodSync(bridge.path("keys/own.json"), 0o644);
+    const { code, err } = await bridge.chb("serve");
+    assertEquals(code, 78);
+    assertMatch(err, /path=keys\/own\.json .*0644 instead of 0600/);
+    assertMatch(err, /chmod 0600/);
+    Deno.chmodSync(bridge.path("keys/own.json"), 0o600);
+    await bridge.serve();
+    const secret = createPrivateKey(Deno.readTextFileSync(`${bridge.outside}/own.pem`));
+    const signer: Signer = { key: "own", alg: "ed25519", agent: "main", secret };
+    assertEquals(answer(await ask(bridge, signer, "a", { verb: "mark" })), "ok at the end");
+  },
+);
 
 Deno.test("what is not signed by a key of this agent is refused, and no other agent must sign", async () => {
   const verbs = { mark: marking() };

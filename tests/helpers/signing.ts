@@ -6,6 +6,18 @@
 import { createHmac, type KeyObject, sign } from "node:crypto";
 import { Buffer } from "node:buffer";
 
+/** A test that runs the real openssl; where there is none, its name says that it was skipped. */
+export function opensslTest(name: string, fn: () => Promise<void>): void {
+  let there = true;
+  try {
+    new Deno.Command("openssl", { args: ["version"], stdout: "null", stderr: "null" }).outputSync();
+  } catch (error) {
+    if (!(error instanceof Deno.errors.NotFound)) throw error;
+    there = false;
+  }
+  Deno.test({ name: there ? name : `${name} # SKIP no openssl here`, ignore: !there, fn });
+}
+
 /** How a test signs. */
 export interface Signer {
   readonly key: string;
