@@ -248,6 +248,8 @@ export class Bridge {
    */
   async run(ready: () => void): Promise<void> {
     const { log } = this.#parts;
+    // A second daemon names the first one's pid, also while that one is still recovering.
+    this.#daemonFile();
     for (const agent of this.#parts.agents) this.#serve(agent);
     this.#holdUnserved();
     this.#core.pool.open();
