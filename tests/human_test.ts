@@ -31,6 +31,7 @@ const NAMES = [
   "check",
   "trust",
   "status",
+  "doctor",
   "kill",
   "resume",
   "schema",
@@ -68,6 +69,17 @@ Deno.test("chb without a command, and with an unknown one, is a usage error", as
   const { code, err } = await run("frobnicate");
   assertEquals(code, 64);
   assertStringIncludes(err, "frobnicate");
+});
+
+Deno.test("parseCommandLine() takes a dash for standard input as a value and as a word", () => {
+  const command = { name: "x", flags: ["yes"], options: ["unit"] };
+  const parse = (...words: string[]) => {
+    const { options, positional } = parseCommandLine(command, words);
+    return [options, positional];
+  };
+  assertEquals(parse("--unit", "-"), [{ unit: "-" }, []]);
+  assertEquals(parse("--unit=-", "-"), [{ unit: "-" }, ["-"]]);
+  assertEquals(parse("--yes", "-"), [{}, ["-"]]);
 });
 
 Deno.test("parseCommandLine() keeps flags, options and words apart", () => {

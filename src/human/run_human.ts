@@ -14,6 +14,7 @@ import { audit } from "./audit.ts";
 import { check } from "./check.ts";
 import type { Command, Io, Parsed } from "./command.ts";
 import { table } from "./command.ts";
+import { doctor } from "./doctor.ts";
 import { init } from "./init.ts";
 import { key } from "./key.ts";
 import { kill } from "./kill.ts";
@@ -59,6 +60,7 @@ const COMMANDS: readonly Command[] = [
   cancel,
   resolve,
   ledger,
+  doctor,
   kill,
   resume,
   reap,
@@ -113,7 +115,18 @@ export function parseCommandLine(
   words: readonly string[],
 ): Parsed {
   const unknown: string[] = [];
-  const parsed = parseArgs([...words], {
+  // The parser takes a lone dash, which stands for standard input here, for no value.
+  const joined = words.flatMap((word, i) =>
+    takesDash(word, words[i + 1])
+      ? [`${word}=-`]
+      : i > 0 && takesDash(words[i - 1], word)
+      ? []
+      : [word]
+  );
+  function takesDash(word: string | undefined, next: string | undefined): boolean {
+    return next === "-" && command.options.some((option) => word === `--${option}`);
+  }
+  const parsed = parseArgs(joined, {
     boolean: [...command.flags, "json", "help"],
     string: [...command.options, "_"],
     unknown: (arg: string, key?: string) => {

@@ -107,6 +107,8 @@ function service(facts: UnitFacts, options: UnitOptions): UnitFile {
     `ExecStart=${unitWord(`${facts.root}/bin/chb`)} ${word}`,
     "# running commands go on without the daemon, and are taken up by the next one",
     "KillMode=process",
+    "# longer than a stop waits for commands where the policy says so",
+    "TimeoutStopSec=90",
     "# a command that takes too much memory ends alone",
     "OOMPolicy=continue",
     ...(once ? [] : [

@@ -1,0 +1,145 @@
+/**
+ * Whether a daemon serves, and how it says that it fares. The lock decides whether there is one; the
+ * status files, which no sandbox can write, say the rest.
+ *
+ * @module
+ */
+import { BUILD } from "#build";
+import { errorCode } from "../errors.ts";
+import { printable } from "../names.ts";
+import type { Ledger } from "../ledger/ledger.ts";
+import { raisedSwitches, switchAgent, switchText } from "../daemon/kill_switch.ts";
+import { STATUS_EVERY_S } from "../daemon/status.ts";
+import { storedPins } from "../daemon/stored_pins.ts";
+import { comparePins } from "../spool/pins.ts";
+import type { Finding } from "../spool/types.ts";
+import { found } from "./exam.ts";
+
+/** Seconds without a new status after which a daemon counts as silent. */
+const SILENT_S = 3 * STATUS_EVERY_S;
+/** Largest status file that is read, bytes. */
+const MAX_STATUS = 1024 * 1024;
+/** Milliseconds that the newest record may lie ahead of the clock. */
+const CLOCK_MS = 60_000;
+
+/** What of a status file matters here; anything else in it is nobody's word. */
+interface Status {
+  readonly at: number;
+  readonly state: string;
+  readonly why: string;
+  readonly watch: string;
+  readonly stuck: readonly string[];
+  readonly stuckCount: number;
+}
+
+function object(value: unknown): Record<string, unknown> {
+  return typeof value === "object" && value !== null ? value as Record<string, unknown> : {};
+}
+
+function text(value: unknown): string {
+  return typeof value === "string" ? value : "";
+}
+
+/** The status that the daemon wrote for an agent, or null when there is none. */
+function readStatus(agent: string): Status | null {
+  const path = `spool/${agent}/inbox/status.json`;
+  let bytes: Uint8Array;
+  try {
+    const { size, isFile } = Deno.lstatSync(path);
+    if (!isFile || size > MAX_STATUS) throw new TypeError(`${path} is no status file`);
+    bytes = Deno.readFileSync(path);
+  } catch (error) {
+    if (errorCode(error) === "ENOENT") return null;
+    throw error;
+  }
+  const raw = object(JSON.parse(new TextDecoder().decode(bytes)));
+  const stuck = object(raw["stuck"]);
+  const commands = Array.isArray(stuck["commands"]) ? stuck["commands"] : [];
+  return {
+    at: Date.parse(text(raw["at"])),
+    state: text(raw["state"]),
+    why: printable(text(raw["why"]), 300),
+    watch: printable(text(raw["watch"]), 40),
+    stuck: commands.map(text).filter((command) => command !== ""),
+    stuckCount: Number(stuck["count"] ?? 0),
+  };
+}
+
+/** Whether somebody serves. @param serving somebody holds the lock on `state/` */
+export function examDaemon(serving: boolean): Finding[] {
+  if (!serving) {
+    return [found("warning", "not-serving", "state", "No daemon serves here", "./bin/chb serve")];
+  }
+  const facts = object(JSON.parse(Deno.readTextFileSync("state/daemon.json")));
+  const findings: Finding[] = [];
+  const version = text(facts["version"]);
+  if (version !== "" && version !== BUILD.version) {
+    const message = `The daemon is version ${printable(version, 40)}, bin/chb ${BUILD.version}: ` +
+      "end it and start it again";
+    findings.push(found("warning", "other-version", "state/daemon.json", message));
+  }
+  const waiting = Array.isArray(facts["waiting"]) ? facts["waiting"] : [];
+  for (const program of waiting) {
+    const message = "The daemon may run it only after its next start: end it and start it again";
+    findings.push(found("warning", "restart-due", text(program), message));
+  }
+  return findings;
+}
+
+/** How one agent is served. */
+export function examAgent(agent: string, ledger: Ledger | null, now: number): Finding[] {
+  const findings: Finding[] = [];
+  const status = readStatus(agent);
+  const path = `spool/${agent}`;
+  if (status === null) {
+    const message = "It is not served: the daemon wrote no status for it";
+    return [found("warning", "not-served", path, message, "")];
+  }
+  if (!(now - status.at <= SILENT_S * 1000)) {
+    const message = `The daemon holds the lock and wrote no status for ${SILENT_S} s`;
+    findings.push(found("error", "silent", `${path}/inbox/status.json`, message));
+  }
+  if (status.state === "degraded") {
+    findings.push(found("error", "degraded", path, status.why));
+  }
+  if (status.stuckCount > 0) {
+    const message = `${status.stuckCount} entries cannot be moved out of its directories`;
+    findings.push(found("warning", "stuck", path, message, status.stuck.join(" && ")));
+  }
+  if (status.watch.startsWith("poll")) {
+    const message =
+      `No change events arrive (${status.watch}): it is looked at four times a second`;
+    findings.push(found("note", "polling", path, message));
+  }
+  const pins = ledger === null ? null : storedPins(ledger, agent);
+  const replaced = pins === null ? null : comparePins(pins, agent);
+  if (replaced !== null) {
+    const message = `${replaced}/ was replaced: the agent is not served until the daemon starts ` +
+      "again; then restart the sandbox";
+    findings.push(found("error", "replaced", path, message));
+  }
+  return findings;
+}
+
+/** Kill switches that are up: somebody wanted it so, and should know that it is so. */
+export function examSwitches(): Finding[] {
+  return raisedSwitches().map((name) => {
+    const agent = switchAgent(name);
+    const why = switchText(name);
+    const message = `It is up, nothing ${name === "KILL" ? "" : "of this agent "}starts` +
+      (why === "" ? "" : `: ${why}`);
+    const mend = `./bin/chb resume${typeof agent === "string" ? ` --agent ${agent}` : ""}`;
+    return found("warning", "killed", `state/${name}`, message, mend);
+  });
+}
+
+/** A clock that went back: ages and rates count by it. */
+export function examClock(ledger: Ledger, now: number): Finding[] {
+  const head = ledger.head();
+  const [last] = head === null ? [] : ledger.records(head.seq, 1);
+  if (last === undefined) return [];
+  const at = Date.parse(text(object(JSON.parse(last.line))["at"]));
+  if (!(at - now > CLOCK_MS)) return [];
+  const message = `The clock is ${Math.round((at - now) / 1000)} s behind the newest audit record`;
+  return [found("warning", "clock", "state/ledger.db", message)];
+}

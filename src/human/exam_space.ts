@@ -1,0 +1,33 @@
+/**
+ * Whether there is room to go on: a file of some size is written and removed, since the program may
+ * not ask the system how much is free.
+ *
+ * @module
+ */
+import { errorCode } from "../errors.ts";
+import { randomHex } from "../names.ts";
+import type { Finding } from "../spool/types.ts";
+import { found } from "./exam.ts";
+
+/** Bytes that must still fit: what the output of a run may come to by default. */
+const ROOM = 16 * 1024 * 1024;
+const CHUNK = 1024 * 1024;
+
+/** Whether `ROOM` bytes fit into a directory. */
+export function examSpace(directory: string): Finding[] {
+  const path = `${directory}/.space-${randomHex(8)}`;
+  const file = Deno.openSync(path, { write: true, createNew: true, mode: 0o600 });
+  try {
+    const chunk = new Uint8Array(CHUNK);
+    for (let written = 0; written < ROOM;) written += file.writeSync(chunk);
+    return [];
+  } catch (error) {
+    const code = errorCode(error);
+    if (code !== "ENOSPC" && code !== "EDQUOT") throw error;
+    const message = `Less than ${ROOM / CHUNK} MiB are free in it (${code})`;
+    return [found("error", "no-space", directory, message, "")];
+  } finally {
+    file.close();
+    Deno.removeSync(path);
+  }
+}

@@ -1,0 +1,432 @@
+/**
+ * `chb doctor`: each finding is caused, seen, mended with the printed command as it stands, and not
+ * seen any more. Several that have nothing to do with each other are caused in one root, since every
+ * look is a process of its own.
+ *
+ * @module
+ */
+import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
+import { examMounts } from "../src/human/exam_mounts.ts";
+import { examClock } from "../src/human/exam_service.ts";
+import { examSpace } from "../src/human/exam_space.ts";
+import { examUnit } from "../src/human/exam_unit.ts";
+import type { UnitFacts } from "../src/human/unit_facts.ts";
+import { unitFiles } from "../src/human/unit_text.ts";
+import type { Ledger } from "../src/ledger/ledger.ts";
+import type { Finding } from "../src/spool/types.ts";
+import { TestBridge, until, verb } from "./helpers/bridge.ts";
+import { sh } from "./helpers/outside.ts";
+
+interface Report {
+  readonly ok: boolean;
+  readonly findings: readonly Finding[];
+  readonly not_checked: readonly { check: string; why: string; failed: boolean }[];
+}
+
+/** What doctor says; every test root runs from source, which is an error that all have. */
+async function examine(
+  bridge: TestBridge,
+  stdin = "",
+  ...args: string[]
+): Promise<Report & { code: number; seen: string[] }> {
+  const { code, out, err } = await bridge.chbWith(stdin, "doctor", "--json", ...args);
+  assertEquals(err, "");
+  const report: Report = JSON.parse(out);
+  const findings = report.findings.filter(({ check }) => check !== "source");
+  assertEquals(findings.length, report.findings.length - 1, "the source is told of, once");
+  assertEquals(report.not_checked.filter(({ failed }) => failed), []);
+  return {
+    ...report,
+    findings,
+    code,
+    seen: findings.map(({ level, check, path }) => `${level} ${check} ${path}`).sort(),
+  };
+}
+
+/** Answers a command that asks at a terminal. */
+async function answer(command: string, cwd: string): Promise<void> {
+  const child = new Deno.Command("timeout", {
+    args: ["60", "script", "-qec", command, "/dev/null"],
+    cwd,
+    stdin: "piped",
+    stdout: "piped",
+    stderr: "null",
+  }).spawn();
+  const writer = child.stdin.getWriter();
+  let said = "";
+  let answered = false;
+  const decoder = new TextDecoder();
+  for await (const chunk of child.stdout) {
+    said += decoder.decode(chunk, { stream: true });
+    if (answered || !said.includes("Type yes:")) continue;
+    answered = true;
+    await writer.write(new TextEncoder().encode("yes\r"));
+  }
+  await writer.close().catch(() => {});
+  assertEquals((await child.status).code, 0, said);
+}
+
+/** Runs the mends as they stand, each once. */
+async function mend(bridge: TestBridge, findings: readonly Finding[]): Promise<void> {
+  for (const command of new Set(findings.map((finding) => finding.mend))) {
+    if (command === "./bin/chb trust") await answer(command, bridge.root);
+    else if (command !== "") await sh(command, bridge.root);
+  }
+}
+
+const POLICY = {
+  agents: { main: { verbs: ["script"], scope: "mutating" } },
+  verbs: { script: verb(["base/s.sh"], { requires: ["base/s.sh"] }) },
+};
+
+Deno.test("doctor finds and mends what changed around a running daemon", async () => {
+  await using bridge = await TestBridge.start({
+    policy: POLICY,
+    scripts: { "s.sh": "#!/bin/sh\n" },
+    programs: ["/usr/bin/date"],
+  });
+  const surplus = "note surplus-grant bin/chb";
+  const well = await examine(bridge);
+  assertEquals(well.seen, [surplus]);
+  assertEquals(well.not_checked.map(({ check }) => check), [
+    "unit",
+    "mounts",
+    "root and what is above it",
+  ]);
+
+  Deno.writeTextFileSync(bridge.path("bridge.jsonc"), "\n", { append: true });
+  Deno.writeTextFileSync(bridge.path("base/s.sh"), "exit 0\n", { append: true });
+  Deno.chmodSync(bridge.path("bin/chb"), 0o755);
+  Deno.writeTextFileSync(bridge.path("bin/chb"), "# changed\n", { append: true });
+  Deno.chmodSync(bridge.path("base/s.sh"), 0o777);
+  Deno.writeTextFileSync(bridge.path("state/KILL.main"), "a reason\n");
+  Deno.writeTextFileSync(bridge.path("keys/k"), "x", { mode: 0o644 });
+  Deno.chmodSync(bridge.path("keys/k"), 0o644);
+  await sh("mkdir \"$(printf 'spool/main/queue/\\377')\"", bridge.root);
+  await until(
+    "the stuck entry in the status",
+    () => (bridge.status()?.["stuck"] as { count: number } | undefined)?.count === 1,
+    60_000,
+  );
+  const broken = await examine(bridge);
+  assertEquals(broken.seen, [
+    "error base-changed base/s.sh",
+    "error bin-changed bin/chb",
+    "error program-writable base/s.sh",
+    "error wrong-mode base/s.sh",
+    "error wrong-mode keys/k",
+    surplus,
+    "warning edited bridge.jsonc",
+    "warning killed state/KILL.main",
+    "warning stuck spool/main",
+  ]);
+  assertEquals(broken.code, 1);
+  assertMatch(
+    broken.findings.find(({ check }) => check === "killed")?.message ?? "",
+    /of this agent .*a reason$/,
+  );
+  await mend(bridge, broken.findings);
+  await until(
+    "a status without the entry",
+    () => (bridge.status()?.["stuck"] as { count: number } | undefined)?.count === 0,
+    60_000,
+  );
+  assertEquals((await examine(bridge)).seen, [surplus]);
+
+  // A daemon that says nothing, and a directory that was replaced under it.
+  const status = bridge.path("spool/main/inbox/status.json");
+  Deno.kill(bridge.pid, "SIGSTOP");
+  try {
+    const old = JSON.parse(Deno.readTextFileSync(status));
+    Deno.writeTextFileSync(
+      status,
+      JSON.stringify({ ...old, at: "2020-01-01T00:00:00.000Z", state: "degraded", why: "full" }),
+    );
+    Deno.renameSync(bridge.path("spool/main/results"), bridge.path("spool/main/old"));
+    Deno.mkdirSync(bridge.path("spool/main/results"), { mode: 0o755 });
+    assertEquals((await examine(bridge)).seen, [
+      "error degraded spool/main",
+      "error replaced spool/main",
+      "error silent spool/main/inbox/status.json",
+      surplus,
+    ]);
+    Deno.removeSync(bridge.path("spool/main/results"));
+    Deno.renameSync(bridge.path("spool/main/old"), bridge.path("spool/main/results"));
+  } finally {
+    Deno.kill(bridge.pid, "SIGCONT");
+  }
+});
+
+Deno.test("doctor finds and mends what keeps a new root from serving", async () => {
+  await using bridge = await TestBridge.make({
+    policy: POLICY,
+    scripts: { "s.sh": "#!/bin/sh\n" },
+  });
+  const ok = Deno.readTextFileSync(bridge.path("bridge.jsonc"));
+  // As if nobody had ever trusted anything.
+  for (const name of ["ledger.db", "ledger.db-wal", "ledger.db-shm"]) {
+    await Deno.remove(bridge.path("state", name)).catch(() => {});
+  }
+  Deno.removeSync(bridge.path("state/audit"), { recursive: true });
+  Deno.writeTextFileSync(bridge.path("bridge.jsonc"), "{");
+  Deno.chmodSync(bridge.path("spool/main/queue"), 0o777);
+  const broken = await examine(bridge);
+  assertEquals(broken.seen, [
+    "error policy bridge.jsonc",
+    "error wrong-mode spool/main/queue",
+    "warning not-serving state",
+    "warning untrusted bridge.jsonc",
+  ]);
+  // What is wrong with a policy is told by the command that is named, and mended by a person.
+  assertEquals(broken.findings.find(({ check }) => check === "policy")?.mend, "./bin/chb check");
+  Deno.writeTextFileSync(bridge.path("bridge.jsonc"), ok);
+  const serve = broken.findings.find(({ check }) => check === "not-serving")?.mend;
+  assertEquals(serve, "./bin/chb serve");
+  await mend(
+    bridge,
+    broken.findings.filter(({ check }) => check !== "policy" && check !== "not-serving"),
+  );
+  await bridge.serve();
+  assertEquals((await examine(bridge)).seen, []);
+
+  // A unit: printed by the mend as it stands, then held against root, executable and policy.
+  const bad = await examine(bridge, "[Service]\nExecStart=/bin/sh\n", "--unit", "-");
+  assert(bad.seen.includes("error unit Service.ExecStart"), bad.seen.join("\n"));
+  await mend(bridge, bad.findings);
+  const file = bad.findings[0]?.mend.split("> ")[1] ?? "";
+  const unit = Deno.readTextFileSync(bridge.path(file));
+  assertEquals((await examine(bridge, unit, "--unit", "-")).seen, []);
+
+  // A container: the mend prints what it should have had.
+  const inspected = (mounts: unknown) => JSON.stringify([{ Name: "/agent", Mounts: mounts }]);
+  const none = await examine(bridge, inspected([]), "--mounts", "-");
+  assertEquals(none.seen, ["warning mount-missing agent"]);
+  const { out } = await bridge.chb(...(none.findings[0]?.mend ?? "").split(" ").slice(1), "--json");
+  const given = JSON.parse(out).mounts.map(
+    (m: { source: string; target: string; read_only: boolean }) => ({
+      Type: "bind",
+      Source: m.source,
+      Destination: m.target,
+      RW: !m.read_only,
+    }),
+  );
+  assertEquals((await examine(bridge, inspected(given), "--mounts", "-")).seen, []);
+  await bridge.stop();
+
+  Deno.truncateSync(bridge.path("state/ledger.db"), 100);
+  const { seen } = await examine(bridge);
+  assert(seen.includes("error ledger state/ledger.db"), seen.join("\n"));
+});
+
+Deno.test("doctor outside of a root, and with two texts for one input, does nothing", async () => {
+  await using bridge = await TestBridge.make({ trust: false });
+  for (const args of [["--unit", "x"], ["--unit", "-", "--mounts", "-"]]) {
+    assertEquals((await bridge.chb("doctor", ...args)).code, 64);
+  }
+  // What is no description of containers was not checked, and so is not well.
+  const { code, out } = await bridge.chbWith("no json", "doctor", "--mounts", "-");
+  assertEquals(code, 1);
+  assertStringIncludes(
+    out,
+    "not checked: mounts: standard input is not what docker inspect prints",
+  );
+  assertMatch(out, /^error: bin\/chb: It runs from source/m);
+});
+
+// -------------------------------------------------------------------------------- unit and mounts
+
+const FACTS: UnitFacts = {
+  root: "/r",
+  name: "chb-r",
+  uid: 1000,
+  bin_sha256: "0".repeat(64),
+  version: "1.2.3",
+  source: false,
+  jitless: true,
+  policy: "1".repeat(64),
+  agents: ["main"],
+  programs: ["/usr/bin/true"],
+  scripts: [],
+  engines: [],
+  kill: "/usr/bin/kill",
+  needs: [],
+  homes: [],
+  otherUsers: [],
+  groups: [],
+};
+
+/** What is done to a unit, and the one finding that it makes. */
+const UNITS: readonly [string, (text: string) => string, string | null, Partial<UnitFacts>?][] = [
+  ["nothing", (text) => text, null],
+  ["comments and blank lines", (text) => text.replace(/^#.*$/gm, "\n; x"), null],
+  ["another executable", (text) => text, "error Service.ExecStartPre", {
+    bin_sha256: "f".repeat(64),
+  }],
+  ["another user", (text) => text.replace("User=1000", "User=0"), "error Service.User"],
+  ["no user", (text) => text.replace("User=1000\n", ""), "error Service.User"],
+  [
+    "a program that is killed with its daemon",
+    (text) => text.replace("KillMode=process", "KillMode=mixed"),
+    "error Service.KillMode",
+  ],
+  [
+    "a missing wall",
+    (text) => text.replace("PrivateNetwork=yes\n", ""),
+    "warning Service.PrivateNetwork",
+  ],
+  [
+    "a widened wall",
+    (text) => text.replace("AF_UNIX\n", "AF_UNIX AF_INET\n"),
+    "warning Service.RestrictAddressFamilies",
+  ],
+  [
+    "a need of the policy that came later",
+    (text) => text,
+    "error Service.ReadWritePaths",
+    { needs: [{ need: "write:/srv/x", verbs: ["v"] }] },
+  ],
+  ["an addition", (text) => text.replace("[Service]", "[Service]\nNice=5"), "note Service.Nice"],
+  [
+    "a condition that never ends",
+    (text) =>
+      `${text}\n[Path]\nDirectoryNotEmpty=/r/spool/main/queue\nPathChanged=/r/spool/main/queue\n`,
+    "error Path.DirectoryNotEmpty",
+  ],
+  ["another text", () => "hello", "error --unit"],
+];
+
+for (const [what, change, expected, now] of UNITS) {
+  Deno.test(`examUnit() of a unit with ${what}`, () => {
+    const once = /\[Path\]/.test(change(""));
+    const options = { profile: "strict", user: false, once } as const;
+    const [file] = unitFiles(FACTS, options);
+    const found = examUnit(change(file?.text ?? ""), { ...FACTS, ...now });
+    assertEquals(
+      found.map(({ level, path }) => `${level} ${path}`),
+      expected === null ? [] : [expected],
+    );
+  });
+}
+
+Deno.test("examUnit() knows every kind of unit that is printed", () => {
+  for (const profile of ["strict", "containers"] as const) {
+    for (const user of [false, true]) {
+      for (const once of [false, true]) {
+        for (const { name, text } of unitFiles(FACTS, { profile, user, once })) {
+          assertEquals(examUnit(text, FACTS), [], `${name} ${profile} ${user} ${once}`);
+        }
+      }
+    }
+  }
+});
+
+const bind = (Source: string, RW = false, Destination = "/x") => ({
+  Type: "bind",
+  Source,
+  Destination,
+  RW,
+});
+const GOOD = [
+  bind("/r/spool/main/queue", true),
+  bind("/r/spool/main/results"),
+  bind("/r/spool/main/inbox"),
+];
+
+/** A container, and what is wrong with it. */
+const CONTAINERS: readonly [string, Record<string, unknown>, readonly string[]][] = [
+  ["the three directories", { Mounts: GOOD }, []],
+  ["a workspace and a volume", {
+    Mounts: [
+      ...GOOD,
+      bind("/srv/work", true),
+      { Type: "volume", Source: "/var/lib/docker/volumes/x/_data", RW: true },
+    ],
+  }, []],
+  ["nothing of it", { Mounts: [bind("/srv/work", true)] }, ["warning mount-missing"]],
+  ["no results", { Mounts: GOOD.filter((_, i) => i !== 1) }, ["error mount-missing"]],
+  ["a read-only queue", {
+    Mounts: [bind("/r/spool/main/queue"), ...GOOD.slice(1)],
+  }, ["error mount-mode"]],
+  ["writable results", {
+    Mounts: [...GOOD.filter((_, i) => i !== 1), bind("/r/spool/main/results", true)],
+  }, ["error mount-mode"]],
+  ["one mount of all", { Mounts: [bind("/r/spool/main", true)] }, ["error mount-single"]],
+  ["one mount of all, as accepted", { Mounts: [bind("/r/spool/solo", true)] }, []],
+  ["the state", { Mounts: [...GOOD, bind("/r/state")] }, ["error mount-host"]],
+  ["the whole spool", { Mounts: [...GOOD, bind("/r/spool", true)] }, ["error mount-host"]],
+  ["what the root lies in", { Mounts: [...GOOD, bind("/", false)] }, ["error mount-host"]],
+  ["the engine's socket", {
+    Mounts: [...GOOD, bind("/var/run/docker.sock", true)],
+  }, ["error mount-host"]],
+  ["part of a queue", { Mounts: [...GOOD, bind("/r/spool/main/queue/x", true)] }, [
+    "error mount-other",
+  ]],
+  ["another agent's directory", { Mounts: [...GOOD, bind("/r/spool/solo", true)] }, [
+    "error mount-agents",
+  ]],
+  ["every privilege", { Mounts: GOOD, HostConfig: { Privileged: true } }, ["error mount-powers"]],
+  ["the host's processes", { Mounts: GOOD, HostConfig: { PidMode: "host" } }, [
+    "error mount-powers",
+  ]],
+  ["a capability too many", { Mounts: GOOD, HostConfig: { CapAdd: ["CAP_SYS_ADMIN"] } }, [
+    "error mount-powers",
+  ]],
+];
+
+for (const [what, inspected, expected] of CONTAINERS) {
+  Deno.test(`examMounts() of a container with ${what}`, () => {
+    const facts = { root: "/r", agents: ["main", "solo"], single: ["solo"] };
+    const found = examMounts(JSON.stringify([{ Name: "/c", ...inspected }]), facts);
+    assertEquals(found.map(({ level, check }) => `${level} ${check}`), expected);
+  });
+}
+
+// --------------------------------------------------------------------------------- clock and space
+
+Deno.test("examClock() tells of a clock that went back", () => {
+  const at = "2026-01-01T00:00:00.000Z";
+  const ledger = {
+    head: () => ({ seq: 7, hash: "" }),
+    records: (from: number) => [{ seq: from, line: JSON.stringify({ seq: from, at }) }],
+  } as unknown as Ledger;
+  assertEquals(examClock(ledger, Date.parse(at)), []);
+  assertEquals(examClock(ledger, Date.parse(at) - 30_000), []);
+  const [found] = examClock(ledger, Date.parse(at) - 3_600_000);
+  assertEquals(found?.check, "clock");
+  assertStringIncludes(found?.message ?? "", "3600 s behind");
+});
+
+/** A small file system of its own, which only root can have; or why not. */
+function noMount(): string | null {
+  if (Deno.uid() !== 0) return "only root can mount";
+  const { success } = new Deno.Command("unshare", {
+    args: ["-m", "mount", "-t", "tmpfs", "-o", "size=1m", "none", "/mnt"],
+    stderr: "null",
+  }).outputSync();
+  return success ? null : "nothing can be mounted here";
+}
+const NO_MOUNT = noMount();
+
+Deno.test({
+  name: "examSpace() tells of a directory without room, and leaves nothing there" +
+    (NO_MOUNT === null ? "" : ` # SKIP ${NO_MOUNT}`),
+  ignore: NO_MOUNT !== null,
+  fn() {
+    const directory = Deno.makeTempDirSync({ prefix: "chb-space-" });
+    try {
+      assertEquals(examSpace(directory), []);
+      const mount = new Deno.Command("mount", {
+        args: ["-t", "tmpfs", "-o", "size=1m", "none", directory],
+      }).outputSync();
+      assert(mount.success);
+      try {
+        assertEquals(examSpace(directory).map(({ check }) => check), ["no-space"]);
+        assertEquals([...Deno.readDirSync(directory)], []);
+      } finally {
+        new Deno.Command("umount", { args: [directory] }).outputSync();
+      }
+    } finally {
+      Deno.removeSync(directory, { recursive: true });
+    }
+  },
+});
