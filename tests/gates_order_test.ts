@@ -52,7 +52,7 @@ function trusted(): Policy {
     burn: verb({ cost: 1 }),
     erase: verb({ class: "destructive", approval: "never" }),
     "erase-paid": verb({ class: "destructive", approval: "never", cost: 1 }),
-    ask: verb({ approval: "always" }),
+    ask: verb({ approval: "when-planned" }),
   };
   const parsed = parsePolicy(
     new TextEncoder().encode(JSON.stringify({
@@ -126,7 +126,10 @@ function depsFor(broken: ReadonlySet<Ruled>): GateDeps {
     rowById: () => broken.has("replay") ? OTHER : null,
     rowByKey: () => null,
     countIds: () => 1,
-    starts: () => ({ count: 0, oldest_ms: null }),
+    tick: () => 0,
+    starts: () => 0,
+    startTick: () => null,
+    spent: () => ({ spent: 0n, held: 0n, blocked: broken.has("spend") }),
     waiting: () => broken.has("rate") ? policy.limits.waiting : 0,
     granted: () => true,
     baseChanged: () => broken.has("base") ? "/usr/bin/true" : null,

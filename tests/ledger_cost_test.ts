@@ -15,12 +15,23 @@ function exercise(ledger: Ledger, reader: Ledger): void {
   });
   ledger.transaction((tx) => {
     tx.markPublished([{ rid: rid, files: 1, bytes: 100 }]);
-    tx.updateRow(rid, { state: "running", started_ms: 1 });
+    tx.updateRow(rid, { state: "running", started_ms: 1, started_tick: 1 });
     tx.updateRow(rid, { result: newRow("r1").result });
     tx.saveAnswer({ claim: "c2", agent: "main", target: null, document: "{}" });
     tx.dropAnswer("c2");
     tx.setMeta("k", "v");
     tx.release(rid);
+    tx.putApproval(rid, {
+      state: "waiting",
+      since_ms: 1,
+      until_ms: 2,
+      digest: null,
+      parts: null,
+      by: null,
+      at_ms: null,
+    });
+    tx.putSpend(rid, { agent: "main", state: "held", day: null, granted: 1n, charged: 0n });
+    tx.putSpendDay("main", 1, { spent: 1n, blocked: false });
     tx.setTrust({
       policy: "p",
       at_ms: 1,
@@ -55,7 +66,12 @@ function exercise(ledger: Ledger, reader: Ledger): void {
     for (const claim of ["claim-of-main-r1", "c1", "c2", "c3"]) one.claimSeen(claim);
     one.answers();
     one.countStarted("main", "observe", 0);
-    one.oldestStarted("main", "observe", 0);
+    one.startTick("main", "observe", 0, 0);
+    one.approval(rid);
+    one.spend(rid);
+    one.openSpends();
+    one.heldSpend("main");
+    one.spendDay("main", 1);
     one.countWaiting("main");
     one.head();
     one.records(1, 10);
@@ -124,7 +140,7 @@ Deno.test("a question takes the same time among 200 rows and among 10,000, withi
     ledger.transaction((tx) => {
       for (let n = 0; n < rows; n++) {
         const rid = tx.insertRow(
-          newRow(`r${n}`, { state: "done", started_ms: n, received_ms: n }),
+          newRow(`r${n}`, { state: "done", started_ms: n, started_tick: n, received_ms: n }),
         );
         tx.updateRow(rid, { pub: 1 });
       }

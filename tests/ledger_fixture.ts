@@ -70,6 +70,7 @@ export function newRow(id: string, patch: Partial<NewRow> = {}): NewRow {
     received_ms: 1_000,
     expires_ms: 2_000.5,
     started_ms: null,
+    started_tick: null,
     finished_ms: null,
     attempt: 0,
     run: null,

@@ -1,7 +1,9 @@
 /** Rows, keys, ids, answers, marks: what the ledger remembers of requests. */
 import { assert, assertEquals, assertThrows } from "@std/assert";
+import type { Approval } from "../src/ledger/approvals.ts";
 import { LedgerError } from "../src/ledger/ledger_error.ts";
 import { MAX_IDS } from "../src/ledger/schema.ts";
+import type { Spend } from "../src/ledger/spends.ts";
 import type { Row, Trust } from "../src/ledger/types.ts";
 import { newRow, TempState } from "./ledger_fixture.ts";
 
@@ -212,25 +214,94 @@ Deno.test("countWaiting() counts pending rows of one agent, in a transaction and
   assertEquals(again.countWaiting("other"), 1);
 });
 
-Deno.test("Q9 countStarted() and oldestStarted() remember starts and what waits over a restart", () => {
+Deno.test("Q9 countStarted() and startTick() remember starts and what waits over a restart", () => {
   using state = new TempState();
   const ledger = state.writer();
   ledger.transaction((tx) => {
     for (const [n, ms] of [100, 200, 300].entries()) {
-      tx.insertRow(newRow(`a${n}`, { state: "done", class: "mutating", started_ms: ms }));
+      tx.insertRow(
+        newRow(`a${n}`, { state: "done", class: "mutating", started_ms: 1, started_tick: ms }),
+      );
     }
-    tx.insertRow(newRow("b", { state: "done", class: "observe", started_ms: 200 }));
-    tx.insertRow(newRow("c", { agent: "other", class: "mutating", started_ms: 200 }));
+    tx.insertRow(
+      newRow("b", { state: "done", class: "observe", started_ms: 1, started_tick: 200 }),
+    );
+    tx.insertRow(
+      newRow("c", { agent: "other", class: "mutating", started_ms: 1, started_tick: 200 }),
+    );
     tx.insertRow(newRow("d", { class: "mutating" }));
   });
   ledger.close();
   const again = state.writer();
   assertEquals(again.countStarted("main", "mutating", 0), 4, "the one that waits counts too");
-  assertEquals(again.countStarted("main", "mutating", 200), 3);
-  assertEquals(again.oldestStarted("main", "mutating", 101), 200);
+  assertEquals(again.countStarted("main", "mutating", 199), 3);
+  // A start leaves the window at the very end of it.
+  assertEquals(again.countStarted("main", "mutating", 200), 2);
+  assertEquals(again.startTick("main", "mutating", 100, 0), 200);
+  assertEquals(again.startTick("main", "mutating", 100, 1), 300);
   assertEquals(again.countStarted("main", "mutating", 301), 1);
-  assertEquals(again.oldestStarted("main", "mutating", 301), null);
+  assertEquals(again.startTick("main", "mutating", 100, 2), null);
   assertEquals(again.countStarted("main", "destructive", 0), 0);
+});
+
+Deno.test("countStarted() leaves out what waits for a human, until it is approved", () => {
+  using state = new TempState();
+  const ledger = state.writer();
+  const approval: Approval = {
+    state: "waiting",
+    since_ms: 1,
+    until_ms: 2.5,
+    digest: null,
+    parts: null,
+    by: null,
+    at_ms: null,
+  };
+  const rid = ledger.transaction((tx) => {
+    const made = tx.insertRow(newRow("a", { class: "mutating" }));
+    tx.putApproval(made, approval);
+    return made;
+  });
+  assertEquals(ledger.countStarted("main", "mutating", 0), 0);
+  assertEquals(ledger.approval(rid), approval);
+  const given: Approval = {
+    ...approval,
+    state: "given",
+    digest: "d",
+    parts: "{}",
+    by: "ann",
+    at_ms: 3,
+  };
+  ledger.transaction((tx) => tx.putApproval(rid, given));
+  assertEquals(ledger.countStarted("main", "mutating", 0), 1);
+  ledger.close();
+  const again = state.writer();
+  assertEquals(again.approval(rid), given);
+  assertEquals(again.approval(rid + 1), null);
+});
+
+Deno.test("what is held, reserved and spent is exact, and there after a restart", () => {
+  using state = new TempState();
+  const ledger = state.writer();
+  const huge = 999_999_999_999_999_999n;
+  const [a, b] = ledger.transaction((tx) => {
+    const rids = [tx.insertRow(newRow("a")), tx.insertRow(newRow("b"))];
+    const held: Spend = { agent: "main", state: "held", day: null, granted: huge, charged: 0n };
+    for (const rid of rids) tx.putSpend(rid, held);
+    tx.putSpendDay("main", 20_000, { spent: huge * 100n, blocked: true });
+    return rids;
+  });
+  assert(a !== undefined && b !== undefined);
+  assertEquals(ledger.heldSpend("main"), huge * 2n);
+  assertEquals(ledger.heldSpend("other"), 0n);
+  const charged: Spend = { agent: "main", state: "charged", day: 3, granted: huge, charged: 1n };
+  ledger.transaction((tx) => tx.putSpend(a, charged));
+  ledger.close();
+  const again = state.writer();
+  assertEquals(again.heldSpend("main"), huge);
+  assertEquals(again.openSpends(), [b]);
+  assertEquals(again.spend(a), charged);
+  assertEquals(again.spendDay("main", 20_000), { spent: huge * 100n, blocked: true });
+  assertEquals(again.spendDay("main", 20_001), { spent: 0n, blocked: false });
 });
 
 Deno.test("recent() gives an agent's newest rows first, without their requests", () => {

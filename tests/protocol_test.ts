@@ -16,8 +16,7 @@ import { validate } from "./json_schema.ts";
 /** Reasons that belong to parts which this version has not got, or to faults of its own. */
 const NOT_YET: readonly Reason[] = [
   "internal",
-  "approval-denied",
-  "approval-lapsed",
+  "unavailable",
 ];
 
 /** Reasons that only an agent that signs is given: `signatures_test.ts`. */
@@ -72,7 +71,6 @@ Deno.test("every reason that can be given is given once from outside, whole and 
       limited: marking(["limited"], { class: "destructive", approval: "never" }),
       "no-start": { class: "observe", argv: ["base/no-start.sh"], timeout_s: 5 },
       changed: { class: "observe", argv: ["base/changed.sh"], timeout_s: 5 },
-      approved: marking(["approved"], { approval: "always" }),
       paid: marking(["paid"], { cost: 1 }),
       typed: marking(["{n}"], { args: { n: { type: "integer", min: 1, max: 9 } } }),
     },
@@ -143,7 +141,6 @@ Deno.test("every reason that can be given is given once from outside, whole and 
     assertMatch(String(note?.["hint"]), /letter or digit/);
     seen.add("bad-name");
   });
-  await give("unavailable", "approval", { verb: "approved" });
   await give("spawn-failed", "start", { verb: "no-start" });
   await give("denied-verb", "denial", { verb: "exec" });
   const unknown = await give("unknown-verb", "allow", { verb: "marc" });
@@ -167,7 +164,7 @@ Deno.test("every reason that can be given is given once from outside, whole and 
     seen.add("base-changed");
   });
   await give("scope-exceeded", "scope", { verb: "limited", scope: "observe" });
-  await give("spend-exceeded", "spend", { verb: "paid" });
+  await give("spend-exceeded", "spend", { verb: "paid", max_spend: 0.5 });
   await t.step("key-conflict at replay", async () => {
     bridge.submit("give-ok", { verb: "fail" });
     const result = await bridge.final("give-ok.refused");
@@ -203,8 +200,10 @@ Deno.test("every reason that can be given is given once from outside, whole and 
     assertWhole(result, schema, "cancelled", null);
     seen.add("cancelled");
   });
-  // Given by tests of their own, below.
-  for (const reason of ["expired", "busy"] as const) seen.add(reason);
+  // Given by tests of their own, below and in approval_test.ts.
+  for (const reason of ["expired", "busy", "approval-denied", "approval-lapsed"] as const) {
+    seen.add(reason);
+  }
   assertEquals(
     [...seen, ...NOT_YET, ...OF_SIGNATURES].sort(),
     CODES.map((row) => row.reason).sort(),

@@ -414,7 +414,6 @@ of it, as the full example does: \`-f\` with a file in \`base/\`, \`--project-di
 
 | Key | In this version |
 | --- | --- |
-| \`approval\` other than \`never\`, \`cost\`, \`{max_spend}\` | the verb is refused, each time |
 | \`notify\` | nobody is told |
 | \`needs\` | of no effect: nothing confines commands |`,
 

@@ -292,6 +292,7 @@ function accepted(one: Told, event: Readonly<Record<string, unknown>>): Omit<New
     received_ms: one.at_ms,
     expires_ms: one.at_ms,
     started_ms: one.run === null ? null : one.at_ms,
+    started_tick: null,
     finished_ms: one.at_ms,
     attempt: one.attempt,
     run: one.run,

@@ -36,6 +36,7 @@ import { isSyncName } from "../spool/sync_name.ts";
 import type { Look } from "../spool/types.ts";
 import { SpoolWatch } from "../spool/watch.ts";
 import { Answers, type Shed } from "./answers.ts";
+import { BridgeClock } from "./bridge_clock.ts";
 import { catalogue } from "./catalogue.ts";
 import { serveControl } from "./control.ts";
 import type { Live } from "./control_command.ts";
@@ -54,6 +55,8 @@ import { Reaper } from "./reaper.ts";
 import { recover } from "./recover.ts";
 import { Runs } from "./runs.ts";
 import { Slots } from "./slots.ts";
+import { Spends } from "./spends.ts";
+import { storeClock, storedClock } from "./stored_clock.ts";
 import { pinnedAgents, storedPins } from "./stored_pins.ts";
 import { STATUS_EVERY_S, statusDocument } from "./status.ts";
 import { tellKeys } from "./tell_keys.ts";
@@ -162,6 +165,7 @@ export class Bridge {
   constructor(parts: BridgeParts) {
     this.#parts = parts;
     const { ledger, trust, log } = parts;
+    const clock = new BridgeClock(Date.now, () => performance.now(), storedClock(ledger));
     this.#switches = new SwitchWatch(ledger, () => performance.now());
     const limits = () => (trust.policy ?? defaultPolicy()).limits;
     const pool = new ShimPool({
@@ -188,6 +192,9 @@ export class Bridge {
       stuck: new StuckList(),
       log,
       now: Date.now,
+      clock,
+      spends: new Spends(ledger, clock),
+      notify: (event, agent, id) => log("INFO", "notify", { event, agent, id }),
       limits,
       policy: () => trust.policy,
       agentPolicy: (agent): AgentPolicy | null => trust.policy?.agents.get(agent) ?? null,
@@ -293,6 +300,7 @@ export class Bridge {
     this.#reaper.close();
     this.#tellShed(true);
     this.#record({ event: "stopped-daemon", running: this.#core.slots.running });
+    this.#guard(() => this.#parts.ledger.transaction((tx) => storeClock(tx, this.#core.clock)));
     this.#publishStatus(true);
     this.#mirror.flush(this.#served.keys());
     this.#mirror.close();
@@ -536,6 +544,7 @@ export class Bridge {
     if (!this.#core.stuck.note(agent, name, error)) return;
     this.#parts.log("WARN", "stuck", { agent, name, error });
     this.#record({ event: "stuck", agent, name: printable(name), error });
+    this.#core.notify("stuck", agent, printable(name, 80));
     const served = this.#served.get(agent);
     if (served !== undefined) served.stale = true;
   }
@@ -598,6 +607,11 @@ export class Bridge {
     core.publisher.retry();
     core.runs.sweep();
     this.#keeper.turn();
+    core.clock.now();
+    if (core.clock.takeStepped()) {
+      this.#parts.log("WARN", "clock-stepped", { message: "the wall clock was set" });
+      this.#parts.ledger.transaction((tx) => storeClock(tx, core.clock));
+    }
     const { raised, lowered } = this.#switches.look();
     if (raised.length + lowered.length > 0) this.#switchesChanged(raised);
     this.#work.second();
@@ -613,7 +627,9 @@ export class Bridge {
   /** Kill switches went up or down: what waits is answered, and agents see it. */
   #switchesChanged(raised: readonly string[]): void {
     for (const name of raised) {
-      this.#parts.log("WARN", "killed", { switch: name, agent: switchAgent(name) ?? "all" });
+      const agent = switchAgent(name) ?? "all";
+      this.#parts.log("WARN", "killed", { switch: name, agent });
+      this.#core.notify("kill", agent, name);
     }
     this.#work.lapse();
     for (const served of this.#served.values()) served.stale = true;
@@ -834,7 +850,9 @@ export class Bridge {
       // Temporary names are left to their writers.
       if (wait !== null && wait < LONG_MS) return false;
     }
-    return this.#core.runs.active.size === 0 && this.#core.slots.waiting() === 0 &&
+    const { slots } = this.#core;
+    // What waits for a human waits on; it is no reason to stay.
+    return this.#core.runs.active.size === 0 && slots.waiting() === slots.held() &&
       this.#intake.held === 0 && this.#core.publisher.backlog === 0;
   }
 

@@ -17,6 +17,7 @@ import type { CancelAsk, RecordRef, Row } from "../ledger/types.ts";
 import { coded, isoTime, type Result } from "../result.ts";
 import { transition } from "../transitions.ts";
 import { base } from "./row_fields.ts";
+import { dropHold } from "./spends.ts";
 
 /**
  * What a cancel did: `cancelled` ended a request that waited, `asked` asks a running one to end,
@@ -81,6 +82,7 @@ export function cancelRow(
     tx.updateRow(row.rid, { cancel: ask });
     return what;
   }
+  dropHold(tx, row.rid);
   tx.updateRow(row.rid, {
     state: transition(row.state, "cancel"),
     outcome: "cancelled",

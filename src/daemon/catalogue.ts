@@ -122,6 +122,8 @@ export function catalogue(policy: Policy | null, agent: string): Catalogue {
       answers_per_minute: limits.answers,
       max_age_s: limits.max_age_s,
       ...(own?.auth === "signed" ? { signature_window_s: own.signature_window_s } : {}),
+      approval_wait_s: limits.approval_wait_s,
+      spend: limits.spend,
       rate: limits.rate,
     },
   };

@@ -4,6 +4,7 @@
  * @module
  */
 import type { ControlCommand } from "./control_command.ts";
+import { controlApprove, controlDeny } from "./control_approve.ts";
 import { controlCancel } from "./control_cancel.ts";
 import { controlKill, controlResume } from "./control_kill.ts";
 import { controlReap } from "./control_reap.ts";
@@ -11,6 +12,8 @@ import { controlResolve } from "./control_resolve.ts";
 import { controlTrust } from "./control_trust.ts";
 
 const ALL: readonly ControlCommand<unknown>[] = [
+  controlApprove as ControlCommand<unknown>,
+  controlDeny as ControlCommand<unknown>,
   controlCancel as ControlCommand<unknown>,
   controlKill as ControlCommand<unknown>,
   controlResume as ControlCommand<unknown>,

@@ -3,11 +3,14 @@
  *
  * @module
  */
+import { defaultPolicy } from "../policy/default_policy.ts";
 import { isoTime } from "../result.ts";
 import { transition } from "../transitions.ts";
+import { awaitingResult, renewApproval } from "./approval.ts";
+import { trustOf } from "./control_approve.ts";
 import { type ControlCommand, once } from "./control_command.ts";
 import { findRow, type RequestName, requestName } from "./find_row.ts";
-import { pendingResult } from "./intake.ts";
+import { pendingResult } from "./pending_result.ts";
 import { resolvedEvent, settleRow } from "./resolve.ts";
 
 /** Longest note, characters. */
@@ -62,6 +65,9 @@ export const controlResolve: ControlCommand<ResolveArgs> = {
       if (as === "retry") {
         const audit = tx.append(resolvedEvent(row, resolved, facts));
         const again = { ...row, attempt: row.attempt + 1 };
+        const wait_s = (trustOf(context).policy ?? defaultPolicy()).limits.approval_wait_s;
+        // An approval was for the start that is uncertain: another one needs another word.
+        const approval = renewApproval(ledger, tx, row.rid, true, now, wait_s);
         tx.updateRow(row.rid, {
           state: transition(row.state, "retry"),
           reason: null,
@@ -70,9 +76,15 @@ export const controlResolve: ControlCommand<ResolveArgs> = {
           pgid: null,
           cancel: null,
           started_ms: null,
+          started_tick: null,
           finished_ms: null,
           expires_ms: now + Math.max(0, row.expires_ms - row.received_ms),
-          result: { ...pendingResult(again, "slot", audit), resolved },
+          result: {
+            ...(approval === null
+              ? pendingResult(again, "slot", audit)
+              : awaitingResult(again, approval, audit)),
+            resolved,
+          },
         });
       } else settleRow(tx, row, { ...resolved, as }, "resolve", now, facts);
       return {

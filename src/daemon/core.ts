@@ -8,11 +8,14 @@ import type { AgentPolicy, Limits, Policy } from "../policy/policy.ts";
 import type { ShimPool } from "../run/pool.ts";
 import type { StuckList } from "../spool/stuck.ts";
 import type { Answers } from "./answers.ts";
+import type { BridgeClock } from "./bridge_clock.ts";
 import type { KeyStore } from "./key_store.ts";
 import type { Log } from "./log.ts";
+import type { NotifyEvent } from "./notifier.ts";
 import type { Publisher } from "./publisher.ts";
 import type { Runs } from "./runs.ts";
 import type { Slots } from "./slots.ts";
+import type { Spends } from "./spends.ts";
 import type { TrustStore } from "./trust_store.ts";
 
 export interface Core {
@@ -28,6 +31,11 @@ export interface Core {
   readonly log: Log;
   /** Wall clock, milliseconds. */
   readonly now: () => number;
+  /** The clock by which rates and days of spending are counted. */
+  readonly clock: BridgeClock;
+  readonly spends: Spends;
+  /** Tells a human, where the policy names a program for it. Never waits and never throws. */
+  notify(event: NotifyEvent, agent: string, id: string): void;
   /** The limits in force: the trusted policy's, or the defaults. */
   limits(): Limits;
   policy(): Policy | null;

@@ -22,6 +22,7 @@ import type { Tx } from "../ledger/ledger.ts";
 import { LedgerError } from "../ledger/ledger_error.ts";
 import type { NewRow, Row, StoredAnswer } from "../ledger/types.ts";
 import { printable, randomHex } from "../names.ts";
+import { amountNumber } from "../policy/amount.ts";
 import { coded, isoTime, refusalResult, type Result } from "../result.ts";
 import { claimEntry } from "../spool/claim.ts";
 import { disposePoison, dropClaim, keepCopy } from "../spool/drain_claim.ts";
@@ -31,16 +32,15 @@ import { removeRefused } from "../spool/publish.ts";
 import type { Claim, Look } from "../spool/types.ts";
 import { readsOnly } from "../surface.ts";
 import { transition } from "../transitions.ts";
+import { awaitingResult, newApproval } from "./approval.ts";
 import { builtinReply } from "./builtins.ts";
 import type { Core } from "./core.ts";
 import { noteSigned } from "./note_signed.ts";
+import { pendingResult, POLL_AFTER_MS } from "./pending_result.ts";
 import { MAX_REFUSED } from "./reap_files.ts";
 import { base } from "./row_fields.ts";
 import type { Prepared } from "./runs.ts";
 import { sha256 } from "./trust_store.ts";
-
-/** How soon an agent should look again, milliseconds. */
-export const POLL_AFTER_MS = 200;
 
 /** An entry to be handled and when it was first seen. */
 export interface Arrival {
@@ -90,10 +90,10 @@ export class Intake {
       rowById: (agent, id) => core.ledger.rowById(agent, id),
       rowByKey: (agent, key) => core.ledger.rowByKey(agent, key),
       countIds: (rid) => core.ledger.idsOf(rid).length,
-      starts: (agent, cls, since) => ({
-        count: core.ledger.countStarted(agent, cls, since),
-        oldest_ms: core.ledger.oldestStarted(agent, cls, since),
-      }),
+      tick: () => core.clock.now(),
+      starts: (agent, cls, since) => core.ledger.countStarted(agent, cls, since),
+      startTick: (agent, cls, since, n) => core.ledger.startTick(agent, cls, since, n),
+      spent: (agent) => core.spends.day(agent),
       waiting: (agent) => core.slots.waiting(agent),
       granted: (program) => core.trust.granted(program),
       baseChanged: (verb) => core.trust.baseChanged(verb),
@@ -437,11 +437,18 @@ export class Intake {
       key,
       verb,
       args,
-      max_spend: request.max_spend ?? null,
+      max_spend: c.grant === undefined ? request.max_spend ?? null : amountNumber(c.grant),
       timeout_ms,
       attempt: 1,
     };
-    const blocked = core.stopping() ? "slot" : core.slots.blocked(verb.lock);
+    const approval = c.needs_approval === true
+      ? newApproval(c.now_ms, policy.limits.approval_wait_s)
+      : null;
+    const blocked = approval !== null
+      ? "approval"
+      : core.stopping()
+      ? "slot"
+      : core.slots.blocked(verb.lock);
     let prepared: Prepared | null = null;
     if (blocked === null) {
       try {
@@ -490,6 +497,7 @@ export class Intake {
       received_ms: claim.arrival_ms,
       expires_ms: expiresAt(c, this.#deps),
       started_ms: prepared === null ? null : now,
+      started_tick: prepared === null ? null : core.clock.now(),
       finished_ms: null,
       attempt: 1,
       run: prepared?.run ?? null,
@@ -497,19 +505,25 @@ export class Intake {
       claim: claim.random,
     };
     if (prepared === null) {
-      const result = pendingResult(fields, blocked === "lock" ? "lock" : "slot", accepted);
+      const result = approval === null
+        ? pendingResult(fields, blocked === "lock" ? "lock" : "slot", accepted)
+        : awaitingResult(fields, approval, accepted);
       const rid = tx.insertRow({ ...fields, result });
       noteSigned(tx, c, rid, this.#deps);
+      if (approval !== null) tx.putApproval(rid, approval);
+      if (c.grant !== undefined) core.spends.hold(tx, rid, claim.agent, c.grant);
       core.slots.wait({
         rid,
         agent: claim.agent,
         lock: verb.lock,
         expires_ms: fields.expires_ms,
+        held_until_ms: approval?.until_ms ?? null,
       });
       batch.queued.push({ agent: claim.agent, rid });
       batch.after.push(() => {
         this.#publish(rid);
         this.#drop(claim);
+        if (approval !== null) core.notify("approval", fields.agent, fields.id);
       });
       return;
     }
@@ -528,6 +542,7 @@ export class Intake {
     const result = runningResult(fields, now, timeout_ms, started);
     const rid = tx.insertRow({ ...fields, result });
     noteSigned(tx, c, rid, this.#deps);
+    if (c.grant !== undefined) core.spends.reserve(tx, rid, claim.agent, c.grant);
     core.slots.start(rid, claim.agent, verb.lock);
     batch.started.push(rid);
     batch.first.push(() => core.runs.launch(rid, verb.lock, ready));
@@ -576,22 +591,6 @@ interface Batch {
   readonly queued: { agent: string; rid: number }[];
   /** What takes back a change of memory when the commit fails. */
   readonly undo: (() => void)[];
-}
-
-/** The result document of a request that waits. */
-export function pendingResult(
-  row: Omit<NewRow, "result">,
-  waiting_for: "slot" | "lock" | "approval",
-  audit: { seq: number; hash: string },
-): Result {
-  return {
-    ...base(row),
-    state: "pending",
-    next: "wait",
-    waiting_for,
-    poll_after_ms: POLL_AFTER_MS,
-    audit,
-  };
 }
 
 /** The result document of a request that runs. */

@@ -8,6 +8,7 @@ import type { Row } from "../ledger/types.ts";
 import { coded, isoTime, type Result } from "../result.ts";
 import { transition } from "../transitions.ts";
 import { base } from "./row_fields.ts";
+import { closeSpend } from "./spends.ts";
 
 /** What an agent is told to wait for. */
 export function resolveHint(row: Pick<Row, "agent" | "id">): string {
@@ -50,6 +51,7 @@ export function loseRow(
     finished_at: isoTime(now_ms),
     audit,
   };
+  closeSpend(tx, row.rid);
   tx.updateRow(row.rid, {
     state: transition(row.state, event),
     outcome: null,

@@ -13,6 +13,7 @@ import { leftoverClaims } from "../spool/claim.ts";
 import { sweepStaging } from "../spool/publish.ts";
 import type { Core } from "./core.ts";
 import type { Intake } from "./intake.ts";
+import { waitingEntry } from "./waiting_entry.ts";
 import type { Work } from "./work.ts";
 
 /** Results that are published before the service begins. */
@@ -34,12 +35,7 @@ export function recover(core: Core, intake: Intake, work: Work, agents: readonly
       core.runs.adopt(row, run, { timeout_ms, grace_ms, lookup });
       work.ended(run);
     } else {
-      core.slots.wait({
-        rid: row.rid,
-        agent: row.agent,
-        lock: row.lock,
-        expires_ms: row.expires_ms,
-      });
+      core.slots.wait(waitingEntry(core.ledger, row));
     }
   }
   for (const row of core.ledger.uncertain()) work.hold(row);

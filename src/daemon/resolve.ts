@@ -14,6 +14,7 @@ import type { RecordRef, Row } from "../ledger/types.ts";
 import { coded, isoTime, type Resolved, type Result } from "../result.ts";
 import { transition, type TransitionEvent } from "../transitions.ts";
 import { base } from "./row_fields.ts";
+import { closeSpend } from "./spends.ts";
 
 const WORDS = {
   done: {
@@ -66,6 +67,7 @@ export function settleRow(
 ): void {
   const audit = tx.append(resolvedEvent(row, resolved, facts));
   const { outcome, reason } = coded(resolved.as === "done" ? "ok" : "command-failed");
+  closeSpend(tx, row.rid);
   tx.updateRow(row.rid, {
     state: transition(row.state, event),
     outcome: outcome ?? null,

@@ -36,6 +36,7 @@ export class Retell {
     let waiting = 0;
     for (const entry of slots.all()) {
       waiting++;
+      if ((entry.held_until_ms ?? null) !== null) continue;
       const to = slots.waitsFor(entry);
       const told = this.#told.get(entry.rid);
       if (told === to || reads <= 0 || changes.length >= CHANGES) continue;

@@ -23,6 +23,13 @@ export interface Waiting {
   readonly lock: string | null;
   /** Wall clock, milliseconds: it must not start later. */
   readonly expires_ms: number;
+  /** Wall clock, milliseconds: it waits for a human until then, and for no slot; else null. */
+  readonly held_until_ms?: number | null;
+}
+
+/** True for a request that waits for a human's word. */
+function isHeld(entry: Waiting): boolean {
+  return (entry.held_until_ms ?? null) !== null;
 }
 
 /** Requests of one agent that wait for the same lock, or for none, in order of arrival. */
@@ -86,6 +93,8 @@ export class Slots {
   readonly #lockOf = new Map<number, string>();
   /** Per agent: its lines by lock. A line is never empty, nor is an agent's set of them. */
   readonly #waiting = new Map<string, Map<string | null, Line>>();
+  /** What waits for a human, by row: it takes no slot, no lock and no turn. */
+  readonly #held = new Map<number, Waiting>();
   /** Agents in the order of their next turn. */
   #round: string[] = [];
   /** Per lock: when an agent had it last, counted in starts. */
@@ -105,13 +114,21 @@ export class Slots {
     return this.#running.size;
   }
 
-  /** Requests that wait, of one agent or of all. */
+  /** Requests that wait, of one agent or of all, for a human included. */
   waiting(agent?: string): number {
-    let sum = 0;
+    let sum = this.held(agent);
     const agents = agent === undefined ? this.#waiting.keys() : [agent];
     for (const name of agents) {
       for (const line of this.#waiting.get(name)?.values() ?? []) sum += line.size;
     }
+    return sum;
+  }
+
+  /** Requests that wait for a human, of one agent or of all. */
+  held(agent?: string): number {
+    if (agent === undefined || this.#held.size === 0) return this.#held.size;
+    let sum = 0;
+    for (const w of this.#held.values()) if (w.agent === agent) sum++;
     return sum;
   }
 
@@ -120,10 +137,15 @@ export class Slots {
     for (const lines of this.#waiting.values()) {
       for (const line of lines.values()) yield* line;
     }
+    yield* this.#held.values();
   }
 
   /** Queues a request behind the agent's others; `rid` order is arrival order. */
   wait(entry: Waiting): void {
+    if (isHeld(entry)) {
+      this.#held.set(entry.rid, entry);
+      return;
+    }
     let lines = this.#waiting.get(entry.agent);
     if (lines === undefined) {
       lines = new Map();
@@ -140,6 +162,7 @@ export class Slots {
 
   /** Takes a request out of the queue; false when it was not there. */
   forget(agent: string, rid: number): boolean {
+    if (this.#held.delete(rid)) return true;
     const lines = this.#waiting.get(agent);
     for (const [lock, line] of lines ?? []) {
       if (!line.remove(rid)) continue;

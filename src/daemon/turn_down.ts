@@ -12,6 +12,7 @@ import { coded, refusalResult } from "../result.ts";
 import { transition } from "../transitions.ts";
 import { loseRow } from "./lose.ts";
 import { base } from "./row_fields.ts";
+import { dropHold } from "./spends.ts";
 
 /**
  * Records the refusal.
@@ -44,6 +45,7 @@ export function turnDown(
   const result = refusalResult(row.agent, row.id, refusal, { ...base(row), audit });
   const released = ledger.idsOf(row.rid);
   tx.release(row.rid);
+  dropHold(tx, row.rid);
   tx.updateRow(row.rid, {
     state: transition(row.state, "turn-down"),
     outcome: coded(refusal.reason).outcome ?? null,

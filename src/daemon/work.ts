@@ -24,11 +24,12 @@
 import { errorCode, type Refusal } from "../errors.ts";
 import type { GateDeps } from "../gates/candidate.ts";
 import { recheck } from "../gates/order.ts";
+import { dayRefuses, grantFor } from "../gates/spend.ts";
 import type { Tx } from "../ledger/ledger.ts";
 import { LedgerError } from "../ledger/ledger_error.ts";
+import type { Approval } from "../ledger/approvals.ts";
 import type { RecordRef, Row } from "../ledger/types.ts";
-import { checkArgs } from "../policy/check_args.ts";
-import { type CheckedArgs, CLASSES, type Policy, type VerbPolicy } from "../policy/policy.ts";
+import { amountNumber, amountText } from "../policy/amount.ts";
 import { coded, isoTime, type Result } from "../result.ts";
 import { readExit } from "../run/exit_record.ts";
 import { groupAlive, killGroup } from "../run/kill_group.ts";
@@ -37,19 +38,33 @@ import { isCancelMarked } from "../run/look_before_start.ts";
 import { markCancel, readTaken, runLocked, voidOrder } from "../run/order_file.ts";
 import type { Shim, ShimLine } from "../run/pool.ts";
 import { runDir } from "../run/run_dir.ts";
+import type { VerbPolicy } from "../policy/policy.ts";
 import { look } from "../spool/look.ts";
 import { transition } from "../transitions.ts";
+import {
+  awaitingResult,
+  consumeApproval,
+  isApproved,
+  planOf,
+  renewApproval,
+  voidApproval,
+} from "./approval.ts";
 import type { Core } from "./core.ts";
-import { pendingResult, runningResult } from "./intake.ts";
+import { runningResult } from "./intake.ts";
 import { cancelledResult } from "./cancel.ts";
+import { fits } from "./fits.ts";
 import { Leftovers } from "./leftovers.ts";
 import { loseRow } from "./lose.ts";
 import { readAnswer } from "./lookups.ts";
+import { pendingResult } from "./pending_result.ts";
 import { resolvedEvent, settleRow } from "./resolve.ts";
 import { Retell } from "./retell.ts";
 import { base } from "./row_fields.ts";
 import { type ActiveRun, exitReason, finishedResult, type Prepared } from "./runs.ts";
+import type { Waiting } from "./slots.ts";
+import { dropHold } from "./spends.ts";
 import { turnDown } from "./turn_down.ts";
+import { waitingEntry } from "./waiting_entry.ts";
 
 /** Milliseconds past deadline and grace after which the daemon ends a run itself. */
 const BACKSTOP_MS = 10_000;
@@ -190,8 +205,8 @@ export class Work {
     this.#wake();
   }
 
-  #waits({ rid, agent, lock, expires_ms }: Row): void {
-    this.#core.slots.wait({ rid, agent, lock, expires_ms });
+  #waits(row: Row): void {
+    this.#core.slots.wait(waitingEntry(this.#core.ledger, row));
   }
 
   /** Asks every running command to stop, for a shutdown that cancels. */
@@ -375,6 +390,8 @@ export class Work {
     const core = this.#core;
     const { active, row, exit } = end;
     const reason = exitReason(exit);
+    const reports = core.policy()?.verbs.get(row.verb)?.takes_max_spend ?? true;
+    const spend = core.spends.settle(tx, row.rid, active.run, exit.started, reports);
     if (!exit.started && row.attempt > 1 && reason !== "cancelled") {
       const why = reason;
       return this.#uncertain(tx, { kind: "uncertain", active, row, pgid: null, why }, after);
@@ -393,6 +410,11 @@ export class Work {
       stdout_bytes: exit.stdout.bytes,
       stderr_bytes: exit.stderr.bytes,
       ...(exit.detail === "" ? {} : { detail: exit.detail }),
+      ...(spend === null ? {} : {
+        granted: amountText(spend.granted),
+        charged: amountText(spend.charged),
+        spend: spend.how,
+      }),
     });
     // A cancel is no refusal: the request is remembered as cancelled.
     const cancelled = !exit.started && reason === "cancelled";
@@ -426,7 +448,10 @@ export class Work {
 
   /** Lets a request wait for a start, unless it was cancelled meanwhile. */
   #wait(tx: Tx, end: Extract<End, { kind: "again" }>, after: (() => void)[]): void {
+    const core = this.#core;
     const { active, row } = end;
+    const tookPlace = end.attempt !== row.attempt;
+    core.spends.again(tx, row.rid, tookPlace);
     if (row.cancel !== null || isCancelMarked(runDir(active.run))) {
       return this.#cancelled(tx, active, row, after);
     }
@@ -438,19 +463,26 @@ export class Work {
       attempt: end.attempt,
       what: end.attempt === row.attempt ? "never-started" : "rerun",
     });
-    const result = pendingResult({ ...row, attempt: end.attempt }, "slot", audit);
+    const wait_s = core.limits().approval_wait_s;
+    const approval = renewApproval(core.ledger, tx, row.rid, tookPlace, core.now(), wait_s);
+    const next = { ...row, attempt: end.attempt };
+    const result = approval === null
+      ? pendingResult(next, "slot", audit)
+      : awaitingResult(next, approval, audit);
     tx.updateRow(row.rid, {
       state: transition(row.state, end.attempt === row.attempt ? "void" : "rerun"),
       run: null,
       pgid: null,
       lookup: null,
       started_ms: null,
+      started_tick: null,
       attempt: end.attempt,
       result,
     });
     after.push(() => {
       this.#freed(active);
       this.#waits(row);
+      if (approval !== null) core.notify("approval", row.agent, row.id);
       this.#publish(row.rid);
       this.#wake();
     });
@@ -458,6 +490,7 @@ export class Work {
 
   /** Settles a request that was cancelled and is not to be started (again). */
   #cancelled(tx: Tx, active: ActiveRun, row: Row, after: (() => void)[]): void {
+    dropHold(tx, row.rid);
     const audit = tx.append({
       event: "finished",
       agent: row.agent,
@@ -578,6 +611,7 @@ export class Work {
     after.push(() => {
       active.finished = true;
       this.#publish(row.rid);
+      this.#core.notify("uncertain", row.agent, row.id);
       if (pgid === null) return this.#freed(active);
       this.#leftovers.add(row.rid, pgid, row.lock);
       this.#core.runs.forget(active);
@@ -606,11 +640,28 @@ export class Work {
         continue;
       }
       const fit = policy === null ? null : fits(policy, row);
-      const refusal = fit === null ? gone(row) : recheck(row.agent, fit, this.#deps);
+      const refusal = fit === null ? gone(row) : recheck(row.agent, fit, this.#deps) ??
+        this.#daySays(row, fit.verb);
       if (refusal !== null || fit === null || policy === null) {
         this.#turnDown(tx, row, refusal ?? gone(row), batch);
         continue;
       }
+      const approval = fit.verb.approval === "never" ? null : core.ledger.approval(row.rid);
+      if (fit.verb.approval !== "never") {
+        const plan = planOf(row, policy, core.trust, Deno.cwd());
+        if (approval === null || plan === null) {
+          this.#turnDown(tx, row, gone(row), batch);
+          continue;
+        }
+        if (!isApproved(approval, plan)) {
+          const wait_s = policy.limits.approval_wait_s;
+          const again = voidApproval(tx, row, approval, plan, core.now(), wait_s);
+          this.#hold(tx, row, next, again, batch);
+          continue;
+        }
+      }
+      const grant = grantFor(fit.verb, policy.limits, row.max_spend);
+      const granted = grant.kind === "granted" ? grant.amount : null;
       let prepared: Prepared | null = null;
       try {
         prepared = core.runs.prepare({
@@ -619,7 +670,7 @@ export class Work {
           key: row.key ?? row.id,
           verb: fit.verb,
           args: fit.args,
-          max_spend: row.max_spend,
+          max_spend: granted === null ? row.max_spend : amountNumber(granted),
           timeout_ms: row.timeout_ms,
           attempt: row.attempt,
         }, policy);
@@ -640,11 +691,14 @@ export class Work {
         command_sha256: ready.order.command_sha256,
         policy: policy.digest,
       });
+      if (approval !== null) consumeApproval(core.ledger, tx, row.rid);
+      if (granted !== null) core.spends.reserve(tx, row.rid, row.agent, granted);
       tx.updateRow(row.rid, {
         state: transition(row.state, "start"),
         run: ready.run,
         pgid: ready.order.pgid,
         started_ms: now,
+        started_tick: core.clock.now(),
         policy: policy.digest,
         result: runningResult(row, now, row.timeout_ms, audit),
       });
@@ -661,6 +715,50 @@ export class Work {
     return true;
   }
 
+  /** Why the agent's day has no room any more for what a request would spend, or null. */
+  #daySays(row: Row, verb: VerbPolicy): Refusal | null {
+    const limits = this.#core.limits();
+    const grant = grantFor(verb, limits, row.max_spend);
+    if (grant.kind === "none") return null;
+    const { spent, blocked } = this.#core.spends.day(row.agent);
+    const full = grant.kind === "refused"
+      ? grant
+      : dayRefuses(grant.amount, limits, { spent, blocked, held: 0n });
+    if (full === null) return null;
+    return {
+      stage: "recheck",
+      reason: "spend-exceeded",
+      message: full.message,
+      hint: full.hint,
+    };
+  }
+
+  /** Takes a request whose approval is void out of the queue until there is another word. */
+  #hold(
+    tx: Tx,
+    row: Row,
+    entry: Waiting,
+    approval: Approval,
+    batch: { after: (() => void)[]; undo: (() => void)[] },
+  ): void {
+    const { slots } = this.#core;
+    const audit = tx.head ?? { seq: 0, hash: "" };
+    tx.updateRow(row.rid, {
+      state: transition(row.state, "void-approval"),
+      result: awaitingResult(row, approval, audit),
+    });
+    slots.forget(row.agent, row.rid);
+    slots.wait({ ...entry, held_until_ms: approval.until_ms });
+    batch.undo.push(() => {
+      slots.forget(row.agent, row.rid);
+      slots.wait(entry);
+    });
+    batch.after.push(() => {
+      this.#publish(row.rid);
+      this.#core.notify("approval", row.agent, row.id);
+    });
+  }
+
   /** Answers a waiting request that must not start, and frees its id and key. */
   #turnDown(
     tx: Tx,
@@ -669,9 +767,10 @@ export class Work {
     batch: { after: (() => void)[]; undo: (() => void)[] },
   ): void {
     const core = this.#core;
+    const entry = waitingEntry(core.ledger, row);
     const released = turnDown(core.ledger, tx, row, refusal, core.now());
     core.slots.forget(row.agent, row.rid);
-    batch.undo.push(() => this.#waits(row));
+    batch.undo.push(() => core.slots.wait(entry));
     batch.after.push(() => this.#publish(row.rid, released));
   }
 
@@ -683,15 +782,16 @@ export class Work {
     const core = this.#core;
     const now = core.now();
     const killed = new Map<string, string | null>();
-    const expired: Row[] = [];
+    const expired: { row: Row; entry: Waiting; lapsed: boolean }[] = [];
     const refused: { row: Row; refusal: Refusal }[] = [];
     for (const w of core.slots.all()) {
       if (!killed.has(w.agent)) killed.set(w.agent, core.kill(w.agent));
       const up = killed.get(w.agent) ?? null;
-      if (up === null && w.expires_ms >= now) continue;
+      const lapsed = (w.held_until_ms ?? Infinity) < now;
+      if (up === null && w.expires_ms >= now && !lapsed) continue;
       const row = core.ledger.row(w.rid);
       if (row === null) continue;
-      if (up === null) expired.push(row);
+      if (up === null) expired.push({ row, entry: w, lapsed: w.expires_ms >= now });
       else {
         const refusal = recheck(row.agent, undefined, { ...this.#deps, kill: () => up });
         if (refusal !== null) refused.push({ row, refusal });
@@ -705,40 +805,50 @@ export class Work {
     try {
       core.ledger.transaction((tx) => {
         for (const { row, refusal } of refused) this.#turnDown(tx, row, refusal, { after, undo });
-        for (const row of expired) {
+        for (const { row, entry, lapsed } of expired) {
           if (row.attempt > 1) {
-            loseRow(tx, row, "not-again", null, now, { why: "expired" });
+            loseRow(tx, row, "not-again", null, now, {
+              why: lapsed ? "approval-lapsed" : "expired",
+            });
             core.slots.forget(row.agent, row.rid);
-            undo.push(() => this.#waits(row));
+            undo.push(() => core.slots.wait(entry));
             after.push(() => this.#publish(row.rid));
             continue;
           }
+          const reason = lapsed ? "approval-lapsed" : "expired";
           const audit = tx.append({
             event: "finished",
             agent: row.agent,
             id: row.id,
-            reason: "expired",
+            reason,
             started: false,
           });
           const result: Result = {
             ...base(row),
             state: "done",
-            ...coded("expired"),
-            stage: "slot",
-            message: "The request waited longer than its age limit and was not started",
+            ...coded(reason),
+            stage: lapsed ? "approval" : "slot",
+            message: lapsed
+              ? "No human answered in time; the request was not started"
+              : "The request waited longer than its age limit and was not started",
             hint: "If it is still wanted, send it again under a new key",
             finished_at: isoTime(now),
             audit,
           };
           tx.updateRow(row.rid, {
-            state: transition(row.state, "expire"),
-            outcome: "expired",
-            reason: "expired",
+            state: transition(row.state, lapsed ? "lapse" : "expire"),
+            outcome: coded(reason).outcome ?? null,
+            reason,
             finished_ms: now,
             result,
           });
+          dropHold(tx, row.rid);
+          const approval = core.ledger.approval(row.rid);
+          if (lapsed && approval !== null) {
+            tx.putApproval(row.rid, { ...approval, state: "lapsed", at_ms: now });
+          }
           core.slots.forget(row.agent, row.rid);
-          undo.push(() => this.#waits(row));
+          undo.push(() => core.slots.wait(entry));
           after.push(() => this.#publish(row.rid));
         }
       });
@@ -751,21 +861,6 @@ export class Work {
     }
     this.#carryOut(after);
   }
-}
-
-/**
- * The verb and arguments of a waiting request under the policy now in force, or null when that
- * policy would not let it in: a human may have narrowed it since.
- */
-function fits(policy: Policy, row: Row): { verb: VerbPolicy; args: CheckedArgs } | null {
-  const verb = policy.verbs.get(row.verb);
-  const agent = policy.agents.get(row.agent);
-  if (verb === undefined || agent === undefined || !agent.verbs.includes(row.verb)) return null;
-  // Scope and rate were weighed for the class that it had, and nobody was asked to approve it.
-  if (verb.class !== row.class || verb.approval !== "never") return null;
-  if (CLASSES.indexOf(verb.class) > CLASSES.indexOf(agent.scope)) return null;
-  const checked = checkArgs(verb, JSON.parse(row.args));
-  return checked.ok ? { verb, args: checked.args } : null;
 }
 
 /** True while the row is running and this is the run that it waits for. */

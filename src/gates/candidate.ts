@@ -43,6 +43,10 @@ export interface Candidate {
   builtin?: string;
   args?: CheckedArgs;
   digest?: string;
+  /** What it may spend, billionths; set for a verb that spends. */
+  grant?: bigint;
+  /** A human has to say yes before it starts. */
+  needs_approval?: boolean;
 }
 
 /** What the stages may ask of the world. Every call is cheap, bounded and never waits. */
@@ -68,8 +72,14 @@ export interface GateDeps {
   rowById(agent: string, id: string): Row | null;
   rowByKey(agent: string, key: string): Row | null;
   countIds(rid: number): number;
-  /** Requests of this class that started since a time or wait to, and when the oldest started. */
-  starts(agent: string, cls: Class, since_ms: number): { count: number; oldest_ms: number | null };
+  /** What the agent's day has seen: spent and reserved, held by what waits, or blocked. */
+  spent(agent: string): { spent: bigint; held: bigint; blocked: boolean };
+  /** The bridge's own clock, milliseconds: it only goes forward, whatever the wall clock does. */
+  tick(): number;
+  /** Requests of this class that started after a tick, or wait to. */
+  starts(agent: string, cls: Class, since: number): number;
+  /** The tick of the n-th of these starts, from 0, the oldest first; null when there are fewer. */
+  startTick(agent: string, cls: Class, since: number, n: number): number | null;
   /** Claimed and waiting requests of this agent, this pass included. */
   waiting(agent: string): number;
   /** True when the program may be run, which a process settles at its start. */

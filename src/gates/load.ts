@@ -6,9 +6,14 @@
 import { type Candidate, filled, type GateDeps, PASS, refuse, type Verdict } from "./candidate.ts";
 
 /**
- * Stage `rate`: starts of this class in its window, then the number of requests that wait. What
- * waits for a slot counts as started: otherwise whoever sends faster than slots become free has any
- * number let in, and all of them start in one window.
+ * Stage `rate`: starts of this class in its window, then the number of requests that wait.
+ *
+ * 1. The window is counted by the bridge's own clock, in the ledger: neither a restart nor a wall
+ *    clock that is set opens it (N5, Q9). A start leaves it exactly `per_s` after it was made.
+ * 2. What waits for a slot counts as started: otherwise whoever sends faster than slots become free
+ *    has any number let in, and all of them start in one window.
+ * 3. What waits for a human does not count: it blocks nobody, and each one that starts was let in
+ *    by a human.
  */
 export function rate(c: Candidate, deps: GateDeps): Verdict {
   if (c.builtin !== undefined) return PASS;
@@ -17,9 +22,13 @@ export function rate(c: Candidate, deps: GateDeps): Verdict {
   const rule = deps.limits.rate[cls];
   if (rule !== undefined) {
     const window_ms = rule.per_s * 1000;
-    const { count, oldest_ms } = deps.starts(agent, cls, c.now_ms - window_ms);
+    const now = deps.tick();
+    const since = now - window_ms;
+    const count = deps.starts(agent, cls, since);
     if (count >= rule.max) {
-      const wait = Math.max(1, (oldest_ms ?? c.now_ms) + window_ms - c.now_ms);
+      // The start that has to leave the window first. What waits has not even entered it.
+      const last = deps.startTick(agent, cls, since, count - rule.max);
+      const wait = last === null ? window_ms : Math.max(1, Math.ceil(last - since));
       return refuse(
         "rate",
         "rate-limited",
@@ -66,8 +75,9 @@ export function base(c: Candidate, deps: GateDeps): Verdict {
 }
 
 /**
- * Stage `approval`. A verb that needs a human's word gets none from this version, which has no
- * way to ask for it: the answer is no, before anything is bound.
+ * Stage `approval`: whether a human has to say yes before it starts. Here it is only decided that
+ * the request waits for that; the word is asked for after it was bound, and held against what would
+ * run in the turn of the start.
  */
 export function approval(c: Candidate, _deps: GateDeps): Verdict {
   if (c.builtin !== undefined) return PASS;
@@ -81,11 +91,6 @@ export function approval(c: Candidate, _deps: GateDeps): Verdict {
       'Send it with "plan": "what will be done and why"',
     );
   }
-  if (verb.approval === "never") return PASS;
-  return refuse(
-    "approval",
-    "unavailable",
-    `The verb "${verb.name}" needs a human's approval, which this version cannot ask for`,
-    "Ask the person who runs the host to run it",
-  );
+  c.needs_approval = verb.approval !== "never";
+  return PASS;
 }

@@ -25,8 +25,9 @@ import type { Candidate, GateDeps, Verdict } from "./candidate.ts";
 import { kill, killedRefusal, name, object, read } from "./entry.ts";
 import { fresh, replay } from "./known.ts";
 import { approval, base, rate } from "./load.ts";
-import { allow, args, denial, scope, spend } from "./permit.ts";
+import { allow, args, denial, scope } from "./permit.ts";
 import { payloadParse, payloadSchema } from "./signed.ts";
+import { spend } from "./spend.ts";
 import type { StageName } from "./stages.ts";
 import { auth, parse, schema } from "./text.ts";
 

@@ -1,6 +1,6 @@
 /**
  * The stages that decide whether this agent may ask for this verb with these arguments: denial,
- * allow, args, scope, spend.
+ * allow, args, scope.
  *
  * Every branch starts at no. A request permits itself nothing: its envelope can only narrow.
  *
@@ -103,17 +103,4 @@ export function scope(c: Candidate, deps: GateDeps): Verdict {
     );
   }
   return PASS;
-}
-
-/** Stage `spend`: verbs that cost something need accounting, which refuses until it is there. */
-export function spend(c: Candidate, _deps: GateDeps): Verdict {
-  if (c.builtin !== undefined) return PASS;
-  const verb = filled(c.verb, "verb");
-  if (verb.cost === null && !verb.takes_max_spend) return PASS;
-  return refuse(
-    "spend",
-    "spend-exceeded",
-    `The verb "${verb.name}" spends, and this version of the bridge keeps no accounts: it grants 0`,
-    "Ask the person who runs the host to run it",
-  );
 }

@@ -11,6 +11,7 @@ import { printable } from "../names.ts";
 import { agentNote } from "./agent_note.ts";
 import { cancel } from "./cancel.ts";
 import { audit } from "./audit.ts";
+import { approve, deny } from "./approve.ts";
 import { check } from "./check.ts";
 import type { Command, Io, Parsed } from "./command.ts";
 import { table } from "./command.ts";
@@ -22,9 +23,11 @@ import { ledger } from "./ledger.ts";
 import { mounts } from "./mounts.ts";
 import { permissions } from "./permissions.ts";
 import { resolve } from "./resolve.ts";
+import { pending } from "./pending.ts";
 import { resume } from "./resume.ts";
 import { reap } from "./reap.ts";
 import { schema } from "./schema.ts";
+import { show } from "./show.ts";
 import { status } from "./status.ts";
 import { trust } from "./trust.ts";
 import { unit } from "./unit.ts";
@@ -60,6 +63,10 @@ const COMMANDS: readonly Command[] = [
   cancel,
   resolve,
   ledger,
+  pending,
+  show,
+  approve,
+  deny,
   doctor,
   kill,
   resume,

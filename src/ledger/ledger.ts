@@ -25,6 +25,7 @@
 import { GENESIS, storedRecord, verifyLine } from "../audit/chain.ts";
 import type { Class } from "../policy/policy.ts";
 import { numberOf, numberOrNull, type SqlRow, textOf, textOrNull } from "./bind.ts";
+import { type Approval, readApproval } from "./approvals.ts";
 import {
   CLOSED,
   DAMAGED,
@@ -37,6 +38,14 @@ import {
 import { LedgerError } from "./ledger_error.ts";
 import { ReapReads } from "./reap_reads.ts";
 import { FULL, fullRow, LIGHT, lightRow } from "./rows.ts";
+import {
+  heldSpend,
+  openSpends,
+  readSpend,
+  readSpendDay,
+  type Spend,
+  type SpendDay,
+} from "./spends.ts";
 import { FLOOR, REMOVED, Tx } from "./tx.ts";
 import type {
   FileId,
@@ -311,19 +320,22 @@ export class Ledger {
   }
 
   /**
-   * How many rows of this agent and class were started at or after a moment, or wait to be: a row
-   * that waits has been let in, and nobody asks again before it starts.
+   * How many rows of this agent and class were started after a moment of the bridge's clock, or
+   * wait to be: a row that waits for a slot has been let in, and nobody asks again before it
+   * starts. One that waits for a human's word has not: each of them is let in by a human.
    */
-  countStarted(agent: string, cls: Class, sinceMs: number): number {
+  countStarted(agent: string, cls: Class, sinceTick: number): number {
     const started = this.#db.get(
-      "SELECT COUNT(*) AS n FROM rows WHERE agent = ? AND class = ? AND started_ms >= ?",
+      "SELECT COUNT(*) AS n FROM rows WHERE agent = ? AND class = ? AND started_tick > ?",
       agent,
       cls,
-      sinceMs,
+      sinceTick,
     );
     const waiting = this.#db.get(
       "SELECT COUNT(*) AS n FROM rows WHERE state IN ('pending', 'running') " +
-        "AND state = 'pending' AND agent = ? AND class = ? AND started_ms IS NULL",
+        "AND state = 'pending' AND agent = ? AND class = ? AND started_tick IS NULL " +
+        "AND NOT EXISTS (SELECT 1 FROM approvals " +
+        "WHERE approvals.rid = rows.rid AND approvals.state = 'waiting')",
       agent,
       cls,
     );
@@ -331,15 +343,62 @@ export class Ledger {
       (waiting === undefined ? 0 : numberOf(waiting, "n"));
   }
 
-  /** When the oldest row of this agent and class since a moment was started, or null. */
-  oldestStarted(agent: string, cls: Class, sinceMs: number): number | null {
+  /** When the n-th row (from 0, the oldest first) after a moment was started, or null. */
+  startTick(agent: string, cls: Class, sinceTick: number, n: number): number | null {
     const row = this.#db.get(
-      "SELECT MIN(started_ms) AS ms FROM rows WHERE agent = ? AND class = ? AND started_ms >= ?",
+      "SELECT started_tick FROM rows WHERE agent = ? AND class = ? AND started_tick > ? " +
+        "ORDER BY started_tick LIMIT 1 OFFSET ?",
       agent,
       cls,
-      sinceMs,
+      sinceTick,
+      n,
     );
-    return row === undefined ? null : numberOrNull(row, "ms");
+    return row === undefined ? null : numberOf(row, "started_tick");
+  }
+
+  /** The last starts, by arrival: the bridge's clock and the wall clock as they were then. */
+  lastStarts(limit: number): { tick: number; wall_ms: number }[] {
+    return this.#db.all(
+      "SELECT started_tick, started_ms FROM rows " +
+        "WHERE started_tick IS NOT NULL AND started_ms IS NOT NULL ORDER BY rid DESC LIMIT ?",
+      limit,
+    ).map((row) => ({ tick: numberOf(row, "started_tick"), wall_ms: numberOf(row, "started_ms") }));
+  }
+
+  /** What a human said to a row, or null when it needs no word. */
+  approval(rid: number): Approval | null {
+    return readApproval(this.#db, rid);
+  }
+
+  /** What a row spends, or null. */
+  spend(rid: number): Spend | null {
+    return readSpend(this.#db, rid);
+  }
+
+  /** Rows that hold or reserve something. */
+  openSpends(): number[] {
+    return openSpends(this.#db);
+  }
+
+  /** What an agent's waiting requests hold together, billionths. */
+  heldSpend(agent: string): bigint {
+    return heldSpend(this.#db, agent);
+  }
+
+  /** What an agent has spent on a day. */
+  spendDay(agent: string, day: number): SpendDay {
+    return readSpendDay(this.#db, agent, day);
+  }
+
+  /** Records that name this request, oldest first; a look at every record. */
+  recordsOf(agent: string, id: string, limit: number): StoredRecord[] {
+    return this.#db.all(
+      "SELECT seq, line FROM records WHERE instr(line, ?) > 0 AND instr(line, ?) > 0 " +
+        "ORDER BY seq LIMIT ?",
+      `"id":${JSON.stringify(id)}`,
+      `"agent":${JSON.stringify(agent)}`,
+      limit,
+    ).map((row) => storedRecord(numberOf(row, "seq"), textOf(row, "line")));
   }
 
   /** How many pending rows an agent has; within a transaction its own changes included. */

@@ -47,6 +47,7 @@ export const SCHEMA: ReadonlyMap<string, string> = new Map([
   received_ms REAL NOT NULL,
   expires_ms REAL NOT NULL,
   started_ms REAL,
+  started_tick REAL,
   finished_ms REAL,
   attempt INTEGER NOT NULL,
   run TEXT,
@@ -74,7 +75,7 @@ export const SCHEMA: ReadonlyMap<string, string> = new Map([
   ["rows_unpublished", `CREATE INDEX rows_unpublished ON rows (pub) WHERE pub = 0`],
   [
     "rows_started",
-    `CREATE INDEX rows_started ON rows (agent, class, started_ms) WHERE started_ms IS NOT NULL`,
+    `CREATE INDEX rows_started ON rows (agent, class, started_tick) WHERE started_tick IS NOT NULL`,
   ],
   [
     "rows_shown",
@@ -126,6 +127,42 @@ export const SCHEMA: ReadonlyMap<string, string> = new Map([
     `CREATE TABLE records (seq INTEGER PRIMARY KEY, claim TEXT, line TEXT NOT NULL) STRICT`,
   ],
   ["records_claim", `CREATE INDEX records_claim ON records (claim) WHERE claim IS NOT NULL`],
+  [
+    "approvals",
+    `CREATE TABLE approvals (
+  rid INTEGER PRIMARY KEY REFERENCES rows (rid) ON DELETE CASCADE,
+  state TEXT NOT NULL CHECK (state IN ('waiting', 'given', 'used', 'denied', 'lapsed')),
+  since_ms REAL NOT NULL,
+  until_ms REAL NOT NULL,
+  digest TEXT,
+  parts TEXT,
+  by TEXT,
+  at_ms REAL
+) STRICT`,
+  ],
+  [
+    // Never above 2^62: no sum of what waits can overflow before the limits stop it.
+    "spends",
+    `CREATE TABLE spends (
+  rid INTEGER PRIMARY KEY REFERENCES rows (rid) ON DELETE CASCADE,
+  agent TEXT NOT NULL,
+  state TEXT NOT NULL CHECK (state IN ('held', 'reserved', 'charged')),
+  day INTEGER,
+  granted INTEGER NOT NULL,
+  charged INTEGER NOT NULL
+) STRICT`,
+  ],
+  ["spends_open", `CREATE INDEX spends_open ON spends (state, agent) WHERE state <> 'charged'`],
+  [
+    "spend_days",
+    `CREATE TABLE spend_days (
+  agent TEXT NOT NULL,
+  day INTEGER NOT NULL,
+  spent TEXT NOT NULL,
+  blocked INTEGER NOT NULL CHECK (blocked IN (0, 1)),
+  PRIMARY KEY (agent, day)
+) STRICT, WITHOUT ROWID`,
+  ],
   [
     "trusts",
     `CREATE TABLE trusts (

@@ -20,11 +20,13 @@
  */
 import { GENESIS, recordLine, storedRecord, verifyLine } from "../audit/chain.ts";
 import { numberOf, textOf } from "./bind.ts";
+import { type Approval, writeApproval } from "./approvals.ts";
 import type { Database } from "./database.ts";
 import { LedgerError } from "./ledger_error.ts";
 import { ReapWrites } from "./reap_writes.ts";
 import { INSERT_ROW, newRowValues, patchAssignments } from "./rows.ts";
 import { MAX_IDS } from "./schema.ts";
+import { readSpend, type Spend, type SpendDay, writeSpend, writeSpendDay } from "./spends.ts";
 import type {
   AuditEvent,
   NewRow,
@@ -371,6 +373,29 @@ export class Tx {
       k,
       v,
     );
+  }
+
+  /** Stores or replaces what a human said to a row. */
+  putApproval(rid: number, approval: Approval): void {
+    this.#check();
+    writeApproval(this.#db, rid, approval);
+  }
+
+  /** What a row spends, changes of this transaction included; or null. */
+  spend(rid: number): Spend | null {
+    return readSpend(this.#db, rid);
+  }
+
+  /** Stores or replaces what a row spends. */
+  putSpend(rid: number, spend: Spend): void {
+    this.#check();
+    writeSpend(this.#db, rid, spend);
+  }
+
+  /** Stores what an agent has spent on a day. */
+  putSpendDay(agent: string, day: number, value: SpendDay): void {
+    this.#check();
+    writeSpendDay(this.#db, agent, day, value);
   }
 
   /** Makes `trust` the current one. Earlier ones stay. */

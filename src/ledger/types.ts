@@ -46,6 +46,8 @@ export interface Row {
   /** Wall-clock time after which it must not start. */
   readonly expires_ms: number;
   readonly started_ms: number | null;
+  /** The same on the bridge's own clock, which only goes forward: see `bridge_clock.ts`. */
+  readonly started_tick: number | null;
   readonly finished_ms: number | null;
   readonly attempt: number;
   readonly run: string | null;
@@ -94,6 +96,7 @@ export type RowPatch = Partial<
     | "outcome"
     | "reason"
     | "started_ms"
+    | "started_tick"
     | "finished_ms"
     | "attempt"
     | "run"
@@ -119,6 +122,7 @@ export type AuditEventName =
   | "joined"
   | "approved"
   | "denied"
+  | "voided"
   | "started"
   | "finished"
   | "uncertain"

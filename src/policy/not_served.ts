@@ -21,20 +21,5 @@ export function notServed(policy: Policy): NotServed {
   if (policy.notify !== null) {
     warnings.push({ path: "notify", message: "This version notifies nobody" });
   }
-  for (const verb of policy.verbs.values()) {
-    const path = `verbs.${verb.name}`;
-    if (verb.approval !== "never") {
-      warnings.push({
-        path: `${path}.approval`,
-        message: "This version cannot ask a human: every request for this verb is refused",
-      });
-    }
-    if (verb.cost !== null || verb.takes_max_spend) {
-      warnings.push({
-        path: `${path}.cost`,
-        message: "This version keeps no accounts: every request for this verb is refused",
-      });
-    }
-  }
   return { errors, warnings };
 }

@@ -107,7 +107,7 @@ function build(
     retention.ledger_days === undefined || retention.ledger_rows === undefined ||
     retention.audit_days === undefined ||
     retention.audit_segment_days === undefined || retention.audit_segment_bytes === undefined ||
-    raw.on_stop === undefined || raw.redact === undefined ||
+    raw.on_stop === undefined || raw.redact === undefined || raw.require_by === undefined ||
     verbs.built.length < verbs.names.length || agents.length !== raw.agents?.size
   ) return undefined;
   return {
@@ -127,6 +127,7 @@ function build(
     notify: raw.notify ?? null,
     redact: raw.redact,
     audit_gid: raw.audit_gid ?? null,
+    require_by: raw.require_by,
   };
 }
 

@@ -159,6 +159,8 @@ export interface Policy {
   readonly redact: readonly string[];
   /** Group that may read the audit log, or null. */
   readonly audit_gid: number | null;
+  /** Who approves or denies has to say who they are. */
+  readonly require_by: boolean;
 }
 
 /** One error of a policy text: where, what, and what would be right. */

@@ -796,6 +796,11 @@ export const POLICY = {
     default_note: "none",
     description: "A group that may read the audit log, for what ships it elsewhere.",
   },
+  require_by: {
+    kind: "boolean",
+    default: false,
+    description: "Who approves or denies has to say who they are, with `--by NAME`.",
+  },
   on_stop: {
     kind: "choice",
     values: ["leave", "wait", "cancel"],

@@ -137,6 +137,10 @@ export function resolveOrder(order: Order, pid: number, root: string): Resolved 
     const lookup = order.lookup === true;
     const limit_s = lookup ? verb.lookup?.timeout_s ?? 0 : verb.timeout_s;
     if (order.timeout_ms > limit_s * 1000) return no("timeout-wider-than-policy");
+    if (verb.takes_max_spend && !lookup) {
+      const most = policy.limits.spend?.per_request ?? -1;
+      if (order.max_spend === null || order.max_spend > most) return no("spend-wider-than-policy");
+    }
     if (order.output_cap > policy.limits.output_bytes) return no("output-wider-than-policy");
     const checked = checkArgs(verb, order.args);
     if (!checked.ok) return no("arguments-refused");

@@ -1,0 +1,68 @@
+/**
+ * `chb pending`: the requests that wait for a human's word, each with what would run.
+ *
+ * @module
+ */
+import { EXIT } from "../codes.ts";
+import { planOf } from "../daemon/approval.ts";
+import { trustOf } from "../daemon/control_approve.ts";
+import { isoTime } from "../result.ts";
+import { insistOnRoot } from "./agent_option.ts";
+import type { Command } from "./command.ts";
+import { planData, planText } from "./plan_text.ts";
+import { readLedger } from "./reading.ts";
+
+/** Requests that are shown in full. */
+const SHOWN = 50;
+
+export const pending: Command = {
+  name: "pending",
+  summary: "List the requests that wait for your word",
+  usage: "",
+  details: [
+    "Shows for each what would run, and the command that approves exactly that. What an agent",
+    "wrote stands behind | and is nobody's advice but the agent's.",
+  ],
+  example: "./bin/chb pending",
+  flags: [],
+  options: [],
+  json: true,
+  run(args, io) {
+    insistOnRoot();
+    const ledger = readLedger();
+    try {
+      const trust = trustOf({ ledger, live: null });
+      const { policy } = trust;
+      const waiting = ledger.unfinished().flatMap((row) => {
+        const approval = row.state === "pending" ? ledger.approval(row.rid) : null;
+        return approval?.state === "waiting" ? [{ row, approval }] : [];
+      });
+      const plan = (row: Parameters<typeof planOf>[0]) =>
+        policy === null ? null : planOf(row, policy, trust, Deno.cwd());
+      if (args.json) {
+        const list = waiting.map(({ row, approval }) => ({
+          agent: row.agent,
+          id: row.id,
+          verb: row.verb,
+          class: row.class,
+          args: JSON.parse(row.args),
+          plan: row.plan,
+          note: row.note,
+          received_at: isoTime(row.received_ms),
+          until: isoTime(approval.until_ms),
+          run: planData(plan(row)),
+        }));
+        io.out(JSON.stringify({ pending: list }) + "\n");
+        return EXIT.ok;
+      }
+      if (waiting.length === 0) io.out("Nothing waits for your word\n");
+      const shown = waiting.slice(0, SHOWN);
+      io.out(shown.map(({ row, approval }) => planText(row, approval, plan(row))).join("\n"));
+      const more = waiting.length - shown.length;
+      if (more > 0) io.out(`\n${more} more: ./bin/chb pending --json\n`);
+      return EXIT.ok;
+    } finally {
+      ledger.close();
+    }
+  },
+};

@@ -1,0 +1,22 @@
+/**
+ * The ledger as a command reads it that changes nothing: no lock, beside a daemon or without one.
+ *
+ * @module
+ */
+import { EXIT } from "../codes.ts";
+import { ExitError } from "../errors.ts";
+import { LEDGER_PATH } from "../daemon/open_ledger.ts";
+import { Ledger } from "../ledger/ledger.ts";
+import { look } from "../spool/look.ts";
+
+/**
+ * Opens the ledger for reading.
+ *
+ * @throws {ExitError} when there is none yet
+ */
+export function readLedger(): Ledger {
+  if (look(LEDGER_PATH)?.kind !== "file") {
+    throw new ExitError(EXIT.noDaemon, "there is no ledger yet: nothing was ever served here");
+  }
+  return Ledger.open(LEDGER_PATH, { now: Date.now, mode: "reader" });
+}
