@@ -7,6 +7,7 @@
  *
  * @module
  */
+import { AuditText } from "../src/audit/audit_text.ts";
 import { requestDigest } from "../src/ledger/keys.ts";
 import { Ledger } from "../src/ledger/ledger.ts";
 import { TestBridge, there, until, verb } from "../tests/helpers/bridge.ts";
@@ -74,6 +75,8 @@ function fill(bridge: TestBridge, rows: number): void {
       tx.markPublished(shown);
     });
   }
+  // Else the first start would write the text of all that was filled in.
+  new AuditText(bridge.path("state/audit/audit.jsonl")).repair(ledger);
 }
 
 /** A start, from the program's to its ready line. */
@@ -112,7 +115,6 @@ export async function benchRows(
     start: [] as number[],
     crashed: [] as number[],
   }));
-  // The first start writes the audit text of all that was filled in.
   for (const bridge of both) await bridge.serve();
   const each = async (
     what: keyof typeof samples[number],
