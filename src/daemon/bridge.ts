@@ -50,9 +50,11 @@ import { isRaised, raiseSwitch, switchAgent } from "./kill_switch.ts";
 import { publishKit } from "./kit.ts";
 import type { Log } from "./log.ts";
 import { LEDGER_PATH } from "./open_ledger.ts";
+import { publishMessages } from "./messages.ts";
 import { encodeDocument, Publisher } from "./publisher.ts";
 import { Reaper } from "./reaper.ts";
 import { recover } from "./recover.ts";
+import { RunMessages } from "./run_messages.ts";
 import { Runs } from "./runs.ts";
 import { Slots } from "./slots.ts";
 import { Spends } from "./spends.ts";
@@ -142,6 +144,7 @@ async function breathe(turn_ms: number): Promise<void> {
 export class Bridge {
   readonly #parts: BridgeParts;
   readonly #core: Core;
+  readonly #messages: RunMessages;
   readonly #intake: Intake;
   readonly #work: Work;
   readonly #served = new Map<string, Served>();
@@ -214,6 +217,13 @@ export class Bridge {
     });
     this.#mirror = new AuditMirror(ledger, () => core.runs.maskings.current(), log);
     parts.opened.follow = (records) => this.#mirror.note(records);
+    this.#messages = new RunMessages({
+      ledger,
+      log,
+      now: Date.now,
+      active: () => core.runs.active,
+      mask: (text) => core.runs.maskings.current().text(text),
+    });
     this.#intake = new Intake(core, (agent, name, error) => this.#stuck(agent, name, error));
     this.#reaper = new Reaper({
       ledger,
@@ -577,6 +587,7 @@ export class Bridge {
     const { ledger, log } = this.#parts;
     this.#core.runs.pump();
     this.#mirror.flush(this.#served.keys());
+    this.#messages.pump();
     const live: Live = {
       core: this.#core,
       work: this.#work,
@@ -798,6 +809,7 @@ export class Bridge {
         publish(agent, "inbox", "catalogue.json", encodeDocument(document));
         publish(agent, "inbox", "README", Buffer.from(INBOX_README));
         publishKit(agent);
+        publishMessages(this.#core.ledger, agent);
       } catch (error) {
         this.#parts.log("WARN", "catalogue", { agent, error: errorCode(error) });
       }

@@ -11,6 +11,7 @@ import { PROTOCOL } from "../request/request.ts";
 import { cancelRow } from "./cancel.ts";
 import { catalogue } from "./catalogue.ts";
 import type { Core } from "./core.ts";
+import { publishMessage, takeReply } from "./messages.ts";
 import { statusDocument } from "./status.ts";
 
 /** One call of a built-in verb, whose arguments were checked, within a transaction. */
@@ -43,6 +44,8 @@ export function builtinReply(call: BuiltinCall): BuiltinReply {
       return answer(statusDocument(core, agent, null));
     case "bridge.cancel":
       return cancel(call);
+    case "bridge.reply":
+      return reply(call);
     default:
       throw new RangeError("Cannot answer built-in verb: it is not served");
   }
@@ -96,4 +99,11 @@ function cancel({ agent, args, core, tx, after, undo }: BuiltinCall): BuiltinRep
     state: what === "cancelled" ? "done" : row.state,
     outcome: what === "cancelled" ? "cancelled" : row.outcome,
   });
+}
+
+function reply({ agent, args, core, tx, after }: BuiltinCall): BuiltinReply {
+  const replied = takeReply(tx, core.ledger, agent, args, core.now());
+  if ("refusal" in replied) return { kind: "refused", refusal: replied.refusal };
+  after(() => publishMessage(replied.message));
+  return answer({ n: replied.message.n, replied: true });
 }

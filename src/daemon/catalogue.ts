@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { BUILTIN_ARGS, BUILTINS } from "../surface.ts";
+import { BUILTIN_ARGS, BUILTIN_ONE_OF, BUILTINS } from "../surface.ts";
 import type { Policy, VerbPolicy } from "../policy/policy.ts";
 import { exampleArgs, verbArgsSchema } from "../policy/schema.ts";
 import { PROTOCOL } from "../request/request.ts";
@@ -12,6 +12,7 @@ import { PROTOCOL } from "../request/request.ts";
 const BUILTIN_WORDS: Readonly<Record<string, string>> = Object.freeze({
   "bridge.ping": "Answers at once: the bridge is up.",
   "bridge.verbs": "Answers with this list of verbs.",
+  "bridge.reply": "Answers a message of inbox/messages/.",
   "bridge.status": "Answers with what inbox/status.json holds, as of now.",
   "bridge.cancel": "Cancels one of your requests: it is not started, or what runs is ended.",
 });
@@ -65,6 +66,37 @@ function policyVerb(verb: VerbPolicy): CatalogueVerb {
   };
 }
 
+/** JSON Schema of a built-in verb's arguments. */
+function builtinSchema(name: string): unknown {
+  const args = Object.entries(BUILTIN_ARGS[name] ?? {});
+  const one = BUILTIN_ONE_OF.has(name);
+  return {
+    type: "object",
+    additionalProperties: false,
+    properties: Object.fromEntries(
+      args.map(([arg, { type, description, min, max, max_length }]) => [
+        arg,
+        type === "integer"
+          ? { type, description, minimum: min, maximum: max }
+          : { type: "string", description, minLength: 1, maxLength: max_length },
+      ]),
+    ),
+    ...(one ? { minProperties: 1, maxProperties: 1 } : {}),
+    ...(one || args.length === 0 ? {} : { required: args.map(([arg]) => arg) }),
+  };
+}
+
+function builtinExample(name: string): unknown {
+  const all = Object.entries(BUILTIN_ARGS[name] ?? {});
+  const args = BUILTIN_ONE_OF.has(name) ? all.slice(0, 1) : all;
+  if (args.length === 0) return { verb: name };
+  const value = { integer: 1, name: "some-id", text: "yes" };
+  return {
+    verb: name,
+    args: Object.fromEntries(args.map(([arg, { type }]) => [arg, value[type]])),
+  };
+}
+
 /** The catalogue of one agent; without a trusted policy it holds the built-in verbs. */
 export function catalogue(policy: Policy | null, agent: string): Catalogue {
   const own = policy?.agents.get(agent);
@@ -74,32 +106,18 @@ export function catalogue(policy: Policy | null, agent: string): Catalogue {
     if (verb !== undefined) verbs.push(policyVerb(verb));
   }
   for (const name of BUILTINS) {
-    const args = BUILTIN_ARGS[name] ?? {};
-    const [first] = Object.keys(args);
     verbs.push({
       verb: name,
       description: BUILTIN_WORDS[name] ?? "",
       class: "observe",
       builtin: true,
-      args: Object.fromEntries(
-        Object.entries(args).map(([arg, description]) => [arg, { type: "string", description }]),
-      ),
-      args_schema: {
-        type: "object",
-        additionalProperties: false,
-        ...(first === undefined ? {} : { minProperties: 1, maxProperties: 1 }),
-        properties: Object.fromEntries(
-          Object.entries(args).map(([arg, description]) => [arg, { type: "string", description }]),
-        ),
-      },
+      args: BUILTIN_ARGS[name] ?? {},
+      args_schema: builtinSchema(name),
       approval: "never",
       timeout_s: null,
       lock: null,
       shim: [],
-      example: {
-        verb: name,
-        ...(first === undefined ? {} : { args: { [first]: `some-${first}`.replace(/_/g, "-") } }),
-      },
+      example: builtinExample(name),
     });
   }
   const limits = policy?.limits;

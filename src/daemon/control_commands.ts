@@ -9,6 +9,7 @@ import { controlCancel } from "./control_cancel.ts";
 import { controlKill, controlResume } from "./control_kill.ts";
 import { controlReap } from "./control_reap.ts";
 import { controlResolve } from "./control_resolve.ts";
+import { controlTell } from "./control_tell.ts";
 import { controlTrust } from "./control_trust.ts";
 
 const ALL: readonly ControlCommand<unknown>[] = [
@@ -19,6 +20,7 @@ const ALL: readonly ControlCommand<unknown>[] = [
   controlResume as ControlCommand<unknown>,
   controlReap as ControlCommand<unknown>,
   controlResolve as ControlCommand<unknown>,
+  controlTell as ControlCommand<unknown>,
   controlTrust as ControlCommand<unknown>,
 ];
 

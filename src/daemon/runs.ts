@@ -36,6 +36,7 @@ import { cancelWords } from "./cancel.ts";
 import type { Log } from "./log.ts";
 import { Maskings } from "./maskings.ts";
 import { base } from "./row_fields.ts";
+import { makeMessages } from "./run_messages.ts";
 import type { TrustStore } from "./trust_store.ts";
 
 /** Milliseconds after which a running command's output is mirrored for the first time. */
@@ -224,6 +225,7 @@ export class Runs {
         reuse,
         ...(what.lookup ? { lookup: true } : {}),
       };
+      if (facts.verb.messages) makeMessages(run);
       prepareRun(order);
       shim.hint(run);
       return { run, order, shim };

@@ -84,6 +84,7 @@ export function statusDocument(core: Core, agent: string, facts: StatusFacts | n
     stuck: core.stuck.report(agent),
     shed: facts === null ? null : facts.shed,
     shedding: core.answers.pending(agent),
+    messages: messages(core, agent),
     recent: recent(core, agent),
   };
 }
@@ -108,4 +109,14 @@ function recent(core: Core, agent: string): unknown[] {
     code: row.result.code ?? null,
     received_at: isoTime(row.received_ms),
   }));
+}
+
+/** What the agent has to read and to answer; nothing when the ledger cannot be read any more. */
+function messages(core: Core, agent: string): { newest: number; asking: number } {
+  try {
+    return core.ledger.messageCounts(agent, core.now());
+  } catch (error) {
+    if (error instanceof LedgerError) return { newest: 0, asking: 0 };
+    throw error;
+  }
 }

@@ -24,11 +24,13 @@ import { mounts } from "./mounts.ts";
 import { permissions } from "./permissions.ts";
 import { resolve } from "./resolve.ts";
 import { pending } from "./pending.ts";
+import { replies } from "./replies.ts";
 import { resume } from "./resume.ts";
 import { reap } from "./reap.ts";
 import { schema } from "./schema.ts";
 import { show } from "./show.ts";
 import { status } from "./status.ts";
+import { tell } from "./tell.ts";
 import { trust } from "./trust.ts";
 import { unit } from "./unit.ts";
 import { version } from "./version.ts";
@@ -77,6 +79,8 @@ const COMMANDS: readonly Command[] = [
   unit,
   permissions,
   key,
+  tell,
+  replies,
   agentNote,
   version,
 ];

@@ -37,6 +37,13 @@ import {
 } from "./database.ts";
 import { LedgerError } from "./ledger_error.ts";
 import { ReapReads } from "./reap_reads.ts";
+import {
+  type Message,
+  messageCounts,
+  newestMessages,
+  readMessage,
+  runMessages,
+} from "./messages.ts";
 import { FULL, fullRow, LIGHT, lightRow } from "./rows.ts";
 import {
   heldSpend,
@@ -457,6 +464,26 @@ export class Ledger {
       seq: numberOrNull(row, "seq") ?? 0,
       hash: textOrNull(row, "hash") ?? "",
     }));
+  }
+
+  /** A message to an agent, or null. */
+  message(agent: string, n: number): Message | null {
+    return readMessage(this.#db, agent, n);
+  }
+
+  /** The newest messages to an agent, newest first. */
+  messages(agent: string, limit: number): Message[] {
+    return newestMessages(this.#db, agent, limit);
+  }
+
+  /** The messages that the command of a run sent. */
+  runMessages(run: string): Message[] {
+    return runMessages(this.#db, run);
+  }
+
+  /** The number of the newest message to an agent, and how many wait for an answer. */
+  messageCounts(agent: string, nowMs: number): { newest: number; asking: number } {
+    return messageCounts(this.#db, agent, nowMs);
   }
 
   /** The value that `Tx.setMeta` stored under a name, or null. */

@@ -10,6 +10,8 @@
  * @module
  */
 
+import { MESSAGES_RUN_INDEX, MESSAGES_TABLE } from "./messages.ts";
+
 /** "chb" and a one: SQLite's application id of a ledger. */
 export const APPLICATION_ID = 0x63686201;
 
@@ -122,6 +124,8 @@ export const SCHEMA: ReadonlyMap<string, string> = new Map([
   ],
   ["signed_until", `CREATE INDEX signed_until ON signed (until_ms)`],
   ["signed_rid", `CREATE INDEX signed_rid ON signed (rid) WHERE rid IS NOT NULL`],
+  ["messages", MESSAGES_TABLE],
+  ["messages_run", MESSAGES_RUN_INDEX],
   [
     "records",
     `CREATE TABLE records (seq INTEGER PRIMARY KEY, claim TEXT, line TEXT NOT NULL) STRICT`,

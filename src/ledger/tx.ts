@@ -24,6 +24,13 @@ import { type Approval, writeApproval } from "./approvals.ts";
 import type { Database } from "./database.ts";
 import { LedgerError } from "./ledger_error.ts";
 import { ReapWrites } from "./reap_writes.ts";
+import {
+  closeQuestions,
+  insertMessage,
+  insertReply,
+  type Message,
+  type NewMessage,
+} from "./messages.ts";
 import { INSERT_ROW, newRowValues, patchAssignments } from "./rows.ts";
 import { MAX_IDS } from "./schema.ts";
 import { readSpend, type Spend, type SpendDay, writeSpend, writeSpendDay } from "./spends.ts";
@@ -412,6 +419,28 @@ export class Tx {
       trust.bin_sha256,
       this.#head?.seq ?? 0,
     );
+  }
+
+  /** Stores a message to an agent. */
+  tell(message: NewMessage): Message {
+    this.#check();
+    return insertMessage(this.#db, message);
+  }
+
+  /**
+   * Stores the reply to a message.
+   *
+   * @throws {RangeError} when it is gone or has one
+   */
+  reply(agent: string, n: number, text: string, atMs: number): void {
+    this.#check();
+    insertReply(this.#db, agent, n, text, atMs);
+  }
+
+  /** Takes no answer to the questions of a run any more; returns those that were open. */
+  closeQuestions(run: string, atMs: number): Message[] {
+    this.#check();
+    return closeQuestions(this.#db, run, atMs);
   }
 
   #bind(agent: string, id: string, rid: number, joined: number): void {

@@ -141,6 +141,7 @@ export type AuditEventName =
   | "reaped"
   | "rotated"
   | "removed"
+  | "told"
   | "human";
 
 /** An event to be recorded. Every field but `event` is stored as given. */

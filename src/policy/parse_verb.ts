@@ -152,6 +152,7 @@ export function parseVerb(
     env,
     runs_workspace_code: raw.runs_workspace_code ?? false,
     takes_max_spend: takesMaxSpend,
+    messages: raw.messages ?? false,
     shim: raw.shim ?? [],
   };
 }

@@ -89,6 +89,8 @@ export interface VerbPolicy {
   readonly runs_workspace_code: boolean;
   /** True when the argument vector has `{max_spend}`. */
   readonly takes_max_spend: boolean;
+  /** The command can write to the agent while it runs. */
+  readonly messages: boolean;
   /** Calls of sandbox shims that map onto this verb. */
   readonly shim: readonly string[];
 }

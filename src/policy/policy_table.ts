@@ -439,6 +439,13 @@ export const VERB = {
     description: "Says that the command executes what lies in its working tree (`make`, `npm`, " +
       "`git`…). If an agent can write there, its code runs as this user, outside every sandbox.",
   },
+  messages: {
+    kind: "boolean",
+    default: false,
+    description:
+      "Gives the command a directory, in `CHB_MESSAGES`, through which it can write to " +
+      "the agent while it runs, and ask it something.",
+  },
   shim: {
     kind: "list",
     of: {

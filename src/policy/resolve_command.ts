@@ -46,9 +46,14 @@ export function resolveCommand(
   args: CheckedArgs,
   context: CommandContext,
 ): ResolvedCommand {
-  const env = verb.takes_max_spend
-    ? { ...verb.env, CHB_SPEND_FILE: `${absolute(context.run_dir, context.root)}/${SPEND_FILE}` }
-    : verb.env;
+  const env: Record<string, string> = { ...verb.env };
+  if (verb.takes_max_spend) {
+    env["CHB_SPEND_FILE"] = `${absolute(context.run_dir, context.root)}/${SPEND_FILE}`;
+  }
+  if (verb.messages) {
+    const run = context.run_dir.slice(context.run_dir.lastIndexOf("/") + 1);
+    env["CHB_MESSAGES"] = absolute(`state/messages/${run}`, context.root);
+  }
   return resolve(verb.program, verb.argv, env, verb, args, context);
 }
 

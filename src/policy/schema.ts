@@ -340,6 +340,13 @@ function statusSchema(): Schema {
       watch: text("How new requests are noticed."),
       running: count("Commands that run."),
       waiting: count("Requests of this agent that wait."),
+      messages: {
+        type: "object",
+        properties: {
+          newest: count("Number of the newest message."),
+          asking: count("Questions that wait for an answer."),
+        },
+      },
       recent: {
         type: "array",
         maxItems: 50,
@@ -414,6 +421,7 @@ function messageSchema(): Schema {
       text: text("What it says."),
       ask: { type: "boolean", description: "An answer is expected: bridge.reply." },
       reply_by: nullable(matching(TIME, "Until when.")),
+      replied: { type: "boolean", description: "It has been answered." },
     },
   };
 }

@@ -166,6 +166,11 @@ export function removeRefused(agent: string, n: number): boolean {
   return remove(agent, targetPath(agent, "refused", `${n}.json`));
 }
 
+/** Removes message `n` from `inbox/messages/`; otherwise like `removeResult`. */
+export function removeMessage(agent: string, n: number): boolean {
+  return remove(agent, targetPath(agent, "messages", `${n}.json`));
+}
+
 /**
  * Removes what an earlier daemon left in `staging/`. Only for the holder of the state lock, and
  * before anything is published.
