@@ -14,7 +14,7 @@ import {
 } from "./launcher.ts";
 
 /** Directories and files whose types are checked; those that are not there are left out. */
-const CHECKED = ["main.ts", "src", "agent", "tests", "spec-conformance", "tools"];
+const CHECKED = ["main.ts", "src", "tests", "spec-conformance", "tools"];
 
 /** True when there is a TypeScript file at or below `path`. */
 function hasTypeScript(path: string): boolean {
@@ -35,6 +35,12 @@ async function main(): Promise<number> {
     ["lint", ["lint"]],
     ["rooms", ["run", "--allow-read", "--no-lock", inRepository("tools", "rooms.ts")]],
     ["check", ["check", ...stdFlags(std), ...checked]],
+    // A program of its own, with packages of its own: they come from the npm registry.
+    ["mcp", [
+      "check",
+      `--config=${inRepository("agent", "mcp", "deno.json")}`,
+      ...["mcp.ts", "drive.ts"].map((name) => inRepository("agent", "mcp", name)),
+    ]],
     ["test", ["run", "-A", inRepository("tools", "test.ts")]],
   ];
   // With names, only those: `deno task ok fmt lint` takes a second.

@@ -102,7 +102,14 @@ function cancel({ agent, args, core, tx, after, undo }: BuiltinCall): BuiltinRep
 }
 
 function reply({ agent, args, core, tx, after }: BuiltinCall): BuiltinReply {
-  const replied = takeReply(tx, core.ledger, agent, args, core.now());
+  const replied = takeReply(
+    tx,
+    core.ledger,
+    agent,
+    args,
+    core.now(),
+    (run) => core.runs.active.get(run)?.finished === false,
+  );
   if ("refusal" in replied) return { kind: "refused", refusal: replied.refusal };
   after(() => publishMessage(replied.message));
   return answer({ n: replied.message.n, replied: true });

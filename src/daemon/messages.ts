@@ -75,6 +75,7 @@ export function takeReply(
   agent: string,
   args: Readonly<Record<string, unknown>>,
   now_ms: number,
+  isRunning: (run: string) => boolean,
 ): Replied {
   const n = Number(args["n"]);
   const text = messageText(String(args["text"] ?? ""));
@@ -100,12 +101,15 @@ export function takeReply(
       },
     };
   }
-  if (message.reply_by_ms !== null && now_ms > message.reply_by_ms) {
+  const late = message.reply_by_ms !== null && now_ms > message.reply_by_ms;
+  if (late || (message.run !== null && !isRunning(message.run))) {
     return {
       refusal: {
         stage: "fresh",
         reason: "expired",
-        message: `Message ${n} wanted an answer until ${isoTime(message.reply_by_ms)}`,
+        message: late
+          ? `Message ${n} wanted an answer until ${isoTime(message.reply_by_ms ?? 0)}`
+          : `The command that sent message ${n} has ended`,
         hint: "Nobody waits for it any more",
       },
     };
