@@ -21,6 +21,9 @@ import { fileIdentity } from "../spool/layout.ts";
 import { look } from "../spool/look.ts";
 import { errorCode, FatalError } from "../errors.ts";
 
+/** Name in the ledger of the hashes that a human was shown last: path and SHA-256, as JSON. */
+export const HASHES = "trust.hashes";
+
 /** SHA-256 in lower-case hex. */
 export function sha256(bytes: Uint8Array): string {
   return createHash("sha256").update(bytes).digest("hex");

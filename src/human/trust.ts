@@ -13,7 +13,7 @@ import { printable } from "../names.ts";
 import { notServed } from "../policy/not_served.ts";
 import { parsePolicy } from "../policy/parse_policy.ts";
 import { policyPrograms } from "../policy/programs.ts";
-import type { FileIdentity, Policy } from "../policy/policy.ts";
+import type { Policy } from "../policy/policy.ts";
 import { fileIdentity } from "../spool/layout.ts";
 import { look } from "../spool/look.ts";
 import { hostFindings } from "../daemon/host_findings.ts";
@@ -21,6 +21,17 @@ import { policyPath, sha256 } from "../daemon/trust_store.ts";
 import { printFindings, printPolicyErrors, readPolicyText } from "./check.ts";
 import type { Command, Io } from "./command.ts";
 import { control } from "./control_client.ts";
+import {
+  type Before,
+  checkCompose,
+  type ComposeCheck,
+  composeLines,
+  fileLines,
+  hashBase,
+  type Hashes,
+  readBefore,
+  reviewLines,
+} from "./trust_review.ts";
 
 /** Digests of every file that the verbs require. */
 function requiredFiles(policy: Policy): [string, string][] {
@@ -63,33 +74,24 @@ function storePolicy(digest: string, bytes: Uint8Array): void {
   }
 }
 
+/** Everything that a person is to look at. */
 function show(
   policy: Policy,
-  programs: FileIdentity[],
-  requires: [string, string][],
+  before: Before,
+  hashes: Hashes,
+  compose: readonly ComposeCheck[],
   io: Io,
 ): void {
   io.out(`Policy ${policy.digest}\n`);
-  for (const agent of policy.agents.values()) {
-    io.out(
-      `agent ${agent.name}: scope ${agent.scope}, verbs ${agent.verbs.join(", ") || "none"}\n`,
-    );
+  if (before.policy !== null) {
+    io.out(`in force ${before.policy.digest}; + new, - gone, ~ changed\n`);
   }
-  for (const verb of policy.verbs.values()) {
-    const words = [
-      verb.program,
-      ...verb.argv.map((e) =>
-        e.kind === "fixed"
-          ? printable(e.text)
-          : e.kind === "base"
-          ? `${e.prefix}${e.path}`
-          : `${e.prefix}{${e.name}}`
-      ),
-    ];
-    io.out(`verb ${verb.name} (${verb.class}, ${verb.timeout_s} s): ${words.join(" ")}\n`);
-  }
-  for (const p of programs) io.out(`program ${p.path}: ${p.size} bytes\n`);
-  for (const [path, digest] of requires) io.out(`file ${path}: sha256 ${digest}\n`);
+  const lines = [
+    ...reviewLines(before, policy),
+    ...fileLines(before.hashes, hashes, before.policy === null),
+    ...composeLines(compose),
+  ];
+  for (const line of lines) io.out(`${printable(line, 4000)}\n`);
 }
 
 export const trust: Command = {
@@ -97,7 +99,9 @@ export const trust: Command = {
   summary: "Show the policy and make it the one in force",
   usage: "[--yes] [--by NAME]",
   details: [
-    "Shows what the policy allows, then asks; --yes answers. A running daemon takes it over",
+    "Shows what differs from the policy in force, verb by verb and limit by limit, which files of",
+    "base/, programs and bin/chb are others than at the last time, and what the engines make of",
+    "compose files in base/; then asks; --yes answers. A running daemon takes it over",
     "within a second; only programs that are new to it wait for its next start. Until the",
     "first time, every verb is refused.",
     "--by NAME   who says so, for the audit log",
@@ -123,10 +127,21 @@ export const trust: Command = {
     }
     const programs = policyPrograms(policy).map((path) => fileIdentity(path));
     const requires = requiredFiles(policy);
+    const before = readBefore();
+    const hashes = hashBase(programs.map((program) => program.path));
+    const compose = await checkCompose(policy, Deno.cwd());
+    const denied = compose.some((one) => one.denied.length > 0);
     if (!args.json) {
-      show(policy, programs, requires, io);
+      show(policy, before, hashes, compose, io);
       for (const w of warnings) io.out(`warning: ${printable(w.path)}: ${w.message}\n`);
       printFindings(found, io);
+    }
+    if (denied) {
+      if (args.json) io.out(JSON.stringify({ ok: false, policy: policy.digest, compose }) + "\n");
+      throw new ExitError(
+        EXIT.config,
+        "a compose file hands over the host; nothing was changed",
+      );
     }
     if (args.flags["yes"] !== true) {
       const answer = io.ask("Trust this policy? Type yes: ");
@@ -152,10 +167,13 @@ export const trust: Command = {
       programs,
       requires,
       bin_sha256: bin,
+      hashes: [...hashes],
     });
     const waiting = (data?.["waiting"] ?? []) as readonly string[];
     if (args.json) {
-      io.out(JSON.stringify({ ok: true, policy: policy.digest, warnings, waiting }) + "\n");
+      io.out(
+        JSON.stringify({ ok: true, policy: policy.digest, warnings, waiting, compose }) + "\n",
+      );
       return EXIT.ok;
     }
     io.out(`Trusted ${policy.digest.slice(0, 12)}\n`);
