@@ -349,7 +349,9 @@ export class ShapesFilter {
   end(torn = false): Uint8Array {
     if (torn && this.#masking === null) {
       const held = this.#text.slice(this.#at);
-      this.#leftOut = /[^\s]{0,512}$/.exec(held.slice(-512))?.[0].length ?? 0;
+      const word = /[^\s]{0,512}$/.exec(held.slice(-512))?.[0].length ?? 0;
+      // A few letters give nothing away, and a word that never ends is no credential.
+      this.#leftOut = word < 8 || word === 512 ? 0 : word;
       this.#text = this.#text.slice(0, this.#text.length - this.#leftOut);
     }
     this.#run(true);

@@ -25,6 +25,8 @@ const FORM_MIN = 8;
 const FORMS_UP_TO = 1024;
 /** The shortest value of an environment variable that counts as a secret. */
 const VALUE_MIN = 6;
+/** The shortest rest of a line that is left out at a gap. */
+const TORN_MIN = 8;
 /** How far a line that began in a gap may reach into the tail. */
 const TORN_MAX = 4096;
 
@@ -136,7 +138,8 @@ function tornLine(tail: Uint8Array): number {
   if (key !== null && key[1] === "END") return key.index;
   const near = text.slice(0, TORN_MAX);
   const line = /[\r\n]/.exec(near) ?? /\s/.exec(near);
-  return line === null ? 0 : line.index + 1;
+  // What is shorter gives nothing away; a line without end and without a space is no credential.
+  return line === null || line.index < TORN_MIN ? 0 : line.index + 1;
 }
 
 function join(a: Uint8Array, b: Uint8Array): Uint8Array {
