@@ -28,6 +28,7 @@ import { agentPaths, ensureAgent } from "../spool/layout.ts";
 import { look } from "../spool/look.ts";
 import { comparePins, holdPins, type Pins, readPins, ROLES } from "../spool/pins.ts";
 import { publish } from "../spool/publish.ts";
+import { Reserve } from "../spool/reserve.ts";
 import { Rounds } from "../spool/rounds.ts";
 import { Scanner } from "../spool/scan.ts";
 import { Settler } from "../spool/settle.ts";
@@ -84,6 +85,11 @@ const REAP_PAUSE_MS = 8;
 /** Longest wait for running commands at a stop, milliseconds; supervisors give up after 90 s. */
 const ON_STOP_MS = 75_000;
 
+/** How long a fault of a step counts as one that stands, milliseconds: a status tells it. */
+const FAULT_MS = 6000;
+/** Milliseconds between two lines about a fault that stands. */
+const FAULT_TOLD_MS = 60_000;
+
 /** Longer than any entry but a temporary one waits to settle, milliseconds. */
 const LONG_MS = 5000;
 
@@ -107,6 +113,8 @@ interface Served {
   readonly settler: Settler;
   readonly rounds: Rounds;
   readonly pins: Pins;
+  /** What its status is written with when nothing is left. */
+  readonly reserve: Reserve;
   /** Entries that one turn handles. */
   batch: number;
   /** The role directory that was replaced, or null. */
@@ -162,7 +170,8 @@ export class Bridge {
   readonly #startedMs = Date.now();
   #turnOf = 0;
   #fatal: FatalError | null = null;
-  #queueFault: string | null = null;
+  /** The last fault of a step, when it was and when it was told: monotonic clock, milliseconds. */
+  #stepFault: { why: string; at: number; told: number } | null = null;
   #settleTimer: ReturnType<typeof setTimeout> | undefined;
 
   constructor(parts: BridgeParts) {
@@ -304,6 +313,7 @@ export class Bridge {
     this.#stopping = true;
     if (this.#fatal !== null) {
       this.#publishStatus(true);
+      this.#giveReserves();
       throw this.#fatal;
     }
     if (this.#parts.once) this.#reaper.all();
@@ -314,7 +324,12 @@ export class Bridge {
     this.#publishStatus(true);
     this.#mirror.flush(this.#served.keys());
     this.#mirror.close();
+    this.#giveReserves();
     log("INFO", "stopped", { running: this.#core.slots.running });
+  }
+
+  #giveReserves(): void {
+    for (const { reserve } of this.#served.values()) reserve.close();
   }
 
   #serve(agent: string): void {
@@ -326,6 +341,7 @@ export class Bridge {
       settler: new Settler(),
       rounds: new Rounds(),
       pins,
+      reserve: new Reserve(agent),
       batch: BATCH,
       broken: null,
       recreated: this.#pinsChanged(agent, pins),
@@ -690,7 +706,9 @@ export class Bridge {
     this.#core.answers.max = policy.limits.answers;
     this.#core.pool.resize(policy.limits.concurrency);
     for (const agent of [...this.#served.keys()]) {
-      if (!policy.agents.has(agent)) this.#served.delete(agent);
+      if (policy.agents.has(agent)) continue;
+      this.#served.get(agent)?.reserve.close();
+      this.#served.delete(agent);
     }
     let added = false;
     for (const agent of policy.agents.values()) {
@@ -767,7 +785,10 @@ export class Bridge {
     add("the audit text cannot be written", this.#parts.opened.textFault());
     add("commands cannot be started", this.#core.pool.fault);
     add("what is old cannot be removed", this.#reaper.fault);
-    add("the queue cannot be read", served.scanFault ?? this.#queueFault);
+    add("orders cannot be stored", this.#core.runs.fault);
+    add("the queue cannot be read", served.scanFault);
+    const step = this.#stepFault;
+    if (step !== null && performance.now() - step.at < FAULT_MS) add("a step failed", step.why);
     return faults;
   }
 
@@ -793,7 +814,8 @@ export class Bridge {
       },
     });
     try {
-      publish(agent, "inbox", "status.json", encodeDocument(document));
+      const bytes = encodeDocument(document);
+      served.reserve.spend(() => publish(agent, "inbox", "status.json", bytes));
       served.stale = false;
     } catch (error) {
       // Where `inbox/` itself was replaced nobody can be told in it; the log and the switch say it.
@@ -872,7 +894,6 @@ export class Bridge {
   #guard(step: () => void): void {
     try {
       step();
-      this.#queueFault = null;
     } catch (error) {
       this.#failed(error);
     }
@@ -887,8 +908,12 @@ export class Bridge {
       return;
     }
     const why = errorCode(error) ?? (error instanceof Error ? error.message : "unknown");
-    if (why !== this.#queueFault) this.#parts.log("ERROR", "fault", { error: why });
-    this.#queueFault = why;
+    const now = performance.now();
+    const last = this.#stepFault;
+    // A fault that stands is met by every step: it is told once a minute.
+    const again = last !== null && last.why === why && now - last.told < FAULT_TOLD_MS;
+    if (!again) this.#parts.log("ERROR", "fault", { error: why });
+    this.#stepFault = { why, at: now, told: again ? last.told : now };
   }
 }
 

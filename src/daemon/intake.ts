@@ -42,6 +42,9 @@ import { base } from "./row_fields.ts";
 import type { Prepared } from "./runs.ts";
 import { sha256 } from "./trust_store.ts";
 
+/** Errors of a process, or a machine, that has nothing left to open or to keep things in. */
+const EXHAUSTED: ReadonlySet<string> = new Set(["EMFILE", "ENFILE", "ENOMEM"]);
+
 /** An entry to be handled and when it was first seen. */
 export interface Arrival {
   readonly name: string;
@@ -247,6 +250,8 @@ export class Intake {
     } catch (error) {
       // What the ledger says is about all requests, and dooms the transaction.
       if (error instanceof LedgerError) throw error;
+      // So does what the process has run out of: it says nothing of this request, which waits.
+      if (EXHAUSTED.has(errorCode(error) ?? "")) throw error;
       core.log("ERROR", "internal", {
         agent: claim.agent,
         error: error instanceof Error ? `${error.name}: ${error.message}` : "unknown",
@@ -455,7 +460,7 @@ export class Intake {
         prepared = core.runs.prepare(facts, policy);
       } catch (error) {
         // The order cannot be stored now: the request waits, nothing starts without its intent.
-        core.log("WARN", "order-failed", { error: errorCode(error) });
+        core.runs.orderFailed(error);
       }
     }
     if (prepared !== null) batch.prepared.push(prepared);

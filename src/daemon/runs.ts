@@ -150,6 +150,7 @@ export class Runs {
   readonly #trust: TrustStore;
   readonly #log: Log;
   readonly #root = Deno.cwd();
+  #fault: string | null = null;
   /** What is masked in everything that agents read. */
   readonly maskings: Maskings;
 
@@ -158,6 +159,18 @@ export class Runs {
     this.#pool = pool;
     this.#trust = trust;
     this.#log = log;
+  }
+
+  /** Why the last order could not be stored, or null. */
+  get fault(): string | null {
+    return this.#fault;
+  }
+
+  /** Notes that `prepare` threw: the request waits and is tried again. */
+  orderFailed(error: unknown): void {
+    const why = errorCode(error) ?? (error instanceof Error ? error.name : "unknown");
+    if (why !== this.#fault) this.#log("WARN", "order-failed", { error: why });
+    this.#fault = why;
   }
 
   get active(): ReadonlyMap<string, ActiveRun> {
@@ -227,6 +240,7 @@ export class Runs {
       };
       if (facts.verb.messages) makeMessages(run);
       prepareRun(order);
+      this.#fault = null;
       shim.hint(run);
       return { run, order, shim };
     } catch (error) {

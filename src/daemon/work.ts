@@ -675,7 +675,7 @@ export class Work {
           attempt: row.attempt,
         }, policy);
       } catch (error) {
-        core.log("WARN", "order-failed", { error: errorCode(error) });
+        core.runs.orderFailed(error);
       }
       if (prepared === null) return false;
       const ready = prepared;

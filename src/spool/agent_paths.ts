@@ -22,6 +22,8 @@ export interface AgentPaths {
   readonly staging: string;
   /** Never mounted: what a person may want to look into. */
   readonly quarantine: string;
+  /** Never mounted: space that is kept back for the status. */
+  readonly reserve: string;
 }
 
 /**
@@ -43,5 +45,6 @@ export function agentPaths(agent: string): AgentPaths {
     claims: `${work}/claims`,
     staging: `${work}/staging`,
     quarantine: `${work}/quarantine`,
+    reserve: `${work}/reserve`,
   };
 }

@@ -33,6 +33,8 @@ export interface BridgeOptions {
   readonly serve?: readonly string[];
   /** Whose root it is and who serves it; only root can make one for somebody else. */
   readonly uid?: number;
+  /** The directory that the root is made in; a temporary one by default. */
+  readonly within?: string;
 }
 
 /** A verb that runs a program without arguments. */
@@ -98,7 +100,12 @@ export class TestBridge implements AsyncDisposable {
 
   /** Makes a root; the daemon is not started yet. */
   static async make(options: BridgeOptions = {}): Promise<TestBridge> {
-    const root = Deno.realPathSync(Deno.makeTempDirSync({ prefix: "chb-test-" }));
+    const root = Deno.realPathSync(
+      Deno.makeTempDirSync({
+        prefix: "chb-test-",
+        ...(options.within === undefined ? {} : { dir: options.within }),
+      }),
+    );
     const bridge = new TestBridge(root, options.serve ?? ["--poll-ms", "500"], options.uid);
     const verbs = options.verbs ?? { "true": verb(["/usr/bin/true"]) };
     const policy = options.policy ?? {

@@ -1,0 +1,218 @@
+/**
+ * What a machine runs out of: space, names, a file system that takes changes, descriptors, processes;
+ * and a shim that stands still. In each case nothing runs twice and nothing is lost, `status.json`
+ * says what is wrong, and the service goes on by itself when the fault is gone (S1, S4).
+ *
+ * @module
+ */
+import { assert, assertEquals, assertMatch } from "@std/assert";
+import { assertAgreement } from "./helpers/agreement.ts";
+import { type TestBridge, until, verb } from "./helpers/bridge.ts";
+import { type Counted, countedBridge, type CountedOptions } from "./helpers/counting.ts";
+import { cannotMount, SmallDisk } from "./helpers/small_disk.ts";
+import { lives, processesOf } from "./helpers/tracer.ts";
+
+const noMount = cannotMount();
+const root = {
+  ignore: noMount !== null,
+  skip: noMount === null ? "" : ` # SKIP ${noMount}`,
+};
+
+const MARK = ["base/mark.sh", "{idempotency_key}"];
+/** Waits for a file beside the marks, so that a test decides how long a command runs. */
+const WAIT = '[ "$2" != wait ] || while [ ! -e "$MARKS.go" ]; do sleep 0.05; done; ' +
+  "head -c 200000 /dev/zero | tr '\\0' x; echo over";
+
+async function bridgeWith(more: Partial<CountedOptions> = {}): Promise<Counted & { go(): void }> {
+  const c = await countedBridge({
+    verbs: {
+      look: verb(MARK),
+      change: verb(MARK, { class: "mutating" }),
+      wait: verb([...MARK, "wait"], { class: "mutating", timeout_s: 60 }),
+    },
+    then: WAIT,
+    ...more,
+  });
+  const policy = JSON.parse(Deno.readTextFileSync(c.bridge.path("bridge.jsonc")));
+  const file = `${policy.env.MARKS}.go`;
+  return {
+    ...c,
+    go: () => Deno.writeTextFileSync(file, ""),
+    async [Symbol.asyncDispose]() {
+      await c[Symbol.asyncDispose]();
+      await Deno.remove(file).catch(() => {});
+    },
+  };
+}
+
+/** Waits until the status says that something is wrong. */
+async function degraded(bridge: TestBridge, why: RegExp): Promise<void> {
+  await until(`a status about ${why}`, () => {
+    const status = bridge.status();
+    return status?.["state"] === "degraded" && why.test(String(status["why"]));
+  }, 30_000);
+}
+
+async function serving(bridge: TestBridge): Promise<void> {
+  await until(
+    "a status that says nothing is wrong",
+    () => bridge.status()?.["state"] === "serving",
+    30_000,
+  );
+}
+
+/** Everything that was sent has run once and is told as it is stored. */
+async function once(c: Counted, ids: readonly string[]): Promise<void> {
+  for (const id of ids) assertEquals((await c.bridge.final(id, 30_000)).outcome, "succeeded", id);
+  await assertAgreement(c.bridge, { ids, starts: c.runs(), mayBeUncertain: () => false });
+  assertEquals(c.runs().toSorted(), ids.toSorted());
+}
+
+Deno.test({
+  name:
+    `S1 situation 5: a disk that fills while a command runs gives one run, told when there is space again${root.skip}`,
+  ignore: root.ignore,
+  async fn() {
+    using disk = new SmallDisk();
+    await using c = await bridgeWith({ within: disk.path });
+    const { bridge } = c;
+    await bridge.serve();
+    bridge.submit("first", { verb: "wait" });
+    await until("the start", () => c.runs().length === 1);
+    await until("its state", () => bridge.result("first")?.state === "running");
+    disk.fill();
+    c.go();
+    await degraded(bridge, /ENOSPC|FULL|space/);
+    assertEquals(bridge.result("first")?.state, "running", "nothing is told that is not stored");
+    disk.free();
+    const result = await bridge.final("first", 30_000);
+    assertEquals([result.outcome, result.exit_code], ["succeeded", 0]);
+    assertEquals(result.stdout?.bytes, 200_005);
+    await serving(bridge);
+    bridge.submit("second", { verb: "look" });
+    await once(c, ["first", "second"]);
+  },
+});
+
+Deno.test({
+  name:
+    `S1 S4 without space for the state nothing starts, and what was asked runs once afterwards${root.skip}`,
+  ignore: root.ignore,
+  async fn() {
+    await using c = await bridgeWith();
+    const { bridge } = c;
+    const state = bridge.path("state");
+    const kept = bridge.path("state-kept");
+    Deno.renameSync(state, kept);
+    Deno.mkdirSync(state);
+    using disk = new SmallDisk(state, "8m");
+    await new Deno.Command("cp", { args: ["-a", `${kept}/.`, state] }).output();
+    Deno.chmodSync(state, 0o700);
+    await bridge.serve();
+    for (const how of ["space", "names"]) {
+      if (how === "space") disk.fill();
+      else disk.inodes(disk.used);
+      const [look, change] = [`look-${how}`, `change-${how}`];
+      bridge.submit(look, { verb: "look" });
+      bridge.submit(change, { verb: "change" });
+      await degraded(bridge, how === "space" ? /FULL|ENOSPC/ : /ENOSPC/);
+      assertEquals(c.runs().filter((key) => key.endsWith(how)), [], "no intent, no start");
+      if (how === "space") disk.free();
+      else disk.inodes(0);
+      await bridge.final(look, 30_000);
+      await bridge.final(change, 30_000);
+      await serving(bridge);
+    }
+    await once(c, ["look-space", "change-space", "look-names", "change-names"]);
+  },
+});
+
+Deno.test({
+  name:
+    `S4 situation 5: a spool that turns read-only while a command runs gives one run, told when it can be${root.skip}`,
+  ignore: root.ignore,
+  async fn() {
+    using disk = new SmallDisk();
+    await using c = await bridgeWith({ within: disk.path });
+    const { bridge } = c;
+    // The state lies on a disk of its own, so that only what agents see is read-only.
+    const kept = bridge.path("state-kept");
+    Deno.renameSync(bridge.path("state"), kept);
+    Deno.mkdirSync(bridge.path("state"), { mode: 0o700 });
+    using _state = new SmallDisk(bridge.path("state"), "16m");
+    await new Deno.Command("cp", { args: ["-a", `${kept}/.`, bridge.path("state")] }).output();
+    Deno.chmodSync(bridge.path("state"), 0o700);
+    await bridge.serve();
+    bridge.submit("first", { verb: "wait" });
+    await until("its state", () => bridge.result("first")?.state === "running");
+    bridge.submit("second", { verb: "look" });
+    await until("the mount", () => disk.readOnly(true));
+    c.go();
+    await until(
+      "the end of the command",
+      () => bridge.audit().some((r) => r["event"] === "finished" && r["id"] === "first"),
+      30_000,
+    );
+    assertEquals(bridge.result("first")?.state, "running", "nothing can be told");
+    assert(lives(bridge.pid), "the daemon lives");
+    assertMatch(bridge.log, /EROFS/);
+    await until("the mount", () => disk.readOnly(false));
+    await once(c, ["first", "second"]);
+    await serving(bridge);
+  },
+});
+
+/** Changes a limit of a running process. */
+async function limit(pid: number, what: string): Promise<void> {
+  const { success } = await new Deno.Command("prlimit", {
+    args: ["--pid", String(pid), what],
+    stderr: "null",
+  }).output();
+  assert(success, "prlimit");
+}
+
+Deno.test("S1 without descriptors nothing is lost or run twice, and it goes on when there are some", async () => {
+  await using c = await bridgeWith();
+  const { bridge } = c;
+  await bridge.serve();
+  await bridge.ask("before", { verb: "look" });
+  bridge.submit("running", { verb: "wait" });
+  await until("the start", () => c.runs().length === 2);
+  // Far below what is open: nothing can be opened in the place of what is closed meanwhile.
+  await limit(bridge.pid, "--nofile=8:1024");
+  bridge.submit("meanwhile", { verb: "look" });
+  c.go();
+  await until("the fault in the log", () => /EMFILE/.test(bridge.log), 30_000);
+  assert(lives(bridge.pid), "the daemon lives");
+  await limit(bridge.pid, "--nofile=1024:1024");
+  await once(c, ["before", "running", "meanwhile"]);
+  await serving(bridge);
+});
+
+Deno.test("X10 X18 a shim that stands still is ended at its limit by the daemon, and its run is told", async () => {
+  await using c = await countedBridge({
+    verbs: {
+      hang: verb([...MARK, "wait"], { class: "mutating", timeout_s: 1, lock: "one" }),
+      next: verb(MARK, { class: "mutating", lock: "one" }),
+    },
+    then: '[ "$2" != wait ] || exec sleep 60',
+    limits: { grace_s: 0.5 },
+  });
+  const { bridge } = c;
+  await bridge.serve();
+  bridge.submit("hang", { verb: "hang" });
+  await until("the start", () => c.runs().length === 1);
+  const shim = processesOf(bridge.root).find((pid) => {
+    if (pid === bridge.pid) return false;
+    const children = Deno.readTextFileSync(`/proc/${pid}/task/${pid}/children`);
+    return children.trim() !== "";
+  });
+  assert(shim !== undefined, "a shim runs it");
+  Deno.kill(shim, "SIGSTOP");
+  bridge.submit("next", { verb: "next" });
+  const hang = await bridge.final("hang", 40_000);
+  assertEquals([hang.outcome, hang.reason], ["timed_out", "timed-out"]);
+  assertEquals((await bridge.final("next", 30_000)).outcome, "succeeded");
+  assertEquals(c.runs(), ["hang", "next"]);
+  assert(!lives(shim), "the shim is gone");
+});
