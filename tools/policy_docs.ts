@@ -409,14 +409,6 @@ for the program inside the container.`,
 of it, as the full example does: \`-f\` with a file in \`base/\`, \`--project-directory base/\`,
 \`--env-file /dev/null\`, and \`COMPOSE_DISABLE_ENV_FILE\`.`,
 
-    "## What this version does not carry out",
-    `The format is larger than this version. \`chb check\` warns of what you set, but for the last line:
-
-| Key | In this version |
-| --- | --- |
-| \`notify\` | nobody is told |
-| \`needs\` | of no effect: nothing confines commands |`,
-
     "## Built-in verbs",
     `Every agent has them, and no policy defines one: ${BUILTIN_VERBS.map(code).join(", ")}. Some of
 them may not be served by your version; \`inbox/catalogue.json\` lists what is.`,

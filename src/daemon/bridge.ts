@@ -52,6 +52,7 @@ import { publishKit } from "./kit.ts";
 import type { Log } from "./log.ts";
 import { LEDGER_PATH } from "./open_ledger.ts";
 import { publishMessages } from "./messages.ts";
+import { Notifier } from "./notifier.ts";
 import { encodeDocument, Publisher } from "./publisher.ts";
 import { Reaper } from "./reaper.ts";
 import { recover } from "./recover.ts";
@@ -162,6 +163,7 @@ export class Bridge {
   readonly #keeper: AuditKeeper;
   readonly #mirror: AuditMirror;
   readonly #switches: SwitchWatch;
+  readonly #notifier: Notifier;
   #watch: SpoolWatch | null = null;
   #stopping = false;
   #woken = false;
@@ -206,7 +208,7 @@ export class Bridge {
       now: Date.now,
       clock,
       spends: new Spends(ledger, clock),
-      notify: (event, agent, id) => log("INFO", "notify", { event, agent, id }),
+      notify: (event, id) => this.#notifier.tell(event, id),
       limits,
       policy: () => trust.policy,
       agentPolicy: (agent): AgentPolicy | null => trust.policy?.agents.get(agent) ?? null,
@@ -243,6 +245,7 @@ export class Bridge {
       mono: () => performance.now(),
       isActive: (run) => core.runs.active.has(run),
     });
+    this.#notifier = new Notifier(core.runs, core.policy, log, () => performance.now());
     this.#work = new Work(core, this.#intake.deps, () => this.#wake());
   }
 
@@ -570,7 +573,7 @@ export class Bridge {
     if (!this.#core.stuck.note(agent, name, error)) return;
     this.#parts.log("WARN", "stuck", { agent, name, error });
     this.#record({ event: "stuck", agent, name: printable(name), error });
-    this.#core.notify("stuck", agent, printable(name, 80));
+    this.#core.notify("stuck", agent);
     const served = this.#served.get(agent);
     if (served !== undefined) served.stale = true;
   }
@@ -641,6 +644,7 @@ export class Bridge {
     }
     const { raised, lowered } = this.#switches.look();
     if (raised.length + lowered.length > 0) this.#switchesChanged(raised);
+    this.#notifier.turn();
     this.#work.second();
     this.#tellShed(false);
     if (core.publisher.hasMarks) this.#intake.flush();
@@ -656,7 +660,7 @@ export class Bridge {
     for (const name of raised) {
       const agent = switchAgent(name) ?? "all";
       this.#parts.log("WARN", "killed", { switch: name, agent });
-      this.#core.notify("kill", agent, name);
+      this.#core.notify("kill", name);
     }
     this.#work.lapse();
     for (const served of this.#served.values()) served.stale = true;

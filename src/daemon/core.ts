@@ -35,7 +35,7 @@ export interface Core {
   readonly clock: BridgeClock;
   readonly spends: Spends;
   /** Tells a human, where the policy names a program for it. Never waits and never throws. */
-  notify(event: NotifyEvent, agent: string, id: string): void;
+  notify(event: NotifyEvent, id: string): void;
   /** The limits in force: the trusted policy's, or the defaults. */
   limits(): Limits;
   policy(): Policy | null;

@@ -10,7 +10,6 @@ import { join } from "@std/path/join";
 import { errorCode } from "../errors.ts";
 import { printable } from "../names.ts";
 import { deniedProgram } from "../policy/denials.ts";
-import { notServed } from "../policy/not_served.ts";
 import type { Policy } from "../policy/policy.ts";
 import { policyPrograms } from "../policy/programs.ts";
 import { deniedUnderRoot } from "../policy/root_denials.ts";
@@ -76,9 +75,6 @@ export function hostFindings(policy: Policy): Finding[] {
   const findings: Finding[] = [];
   for (const e of deniedUnderRoot(policy, Deno.cwd())) {
     findings.push(finding(e.rule ?? "denied", e.path, e.message, ""));
-  }
-  for (const e of notServed(policy).errors) {
-    findings.push(finding("not-served", e.path, e.message, ""));
   }
   findings.push(...keyFindings(policy));
   for (const program of policyPrograms(policy)) {

@@ -528,7 +528,7 @@ export class Intake {
       batch.after.push(() => {
         this.#publish(rid);
         this.#drop(claim);
-        if (approval !== null) core.notify("approval", fields.agent, fields.id);
+        if (approval !== null) core.notify("approval", `${fields.agent}/${fields.id}`);
       });
       return;
     }

@@ -12,6 +12,8 @@
  * @module
  */
 import type { Reason } from "../codes.ts";
+import { checkArgs } from "../policy/check_args.ts";
+import { notifyVerb } from "../policy/notify_verb.ts";
 import { errorCode } from "../errors.ts";
 import { LedgerError } from "../ledger/ledger_error.ts";
 import type { Row } from "../ledger/types.ts";
@@ -199,6 +201,7 @@ export class Runs {
     policy: Policy,
     what: {
       readonly lookup: boolean;
+      readonly notify?: true;
       readonly reuse: boolean;
       readonly program: FileIdentity;
       readonly resolve: (context: ResolveContext) => ResolvedCommand | null;
@@ -237,6 +240,7 @@ export class Runs {
         pgid: shim.pid,
         reuse,
         ...(what.lookup ? { lookup: true } : {}),
+        ...(what.notify === true ? { notify: true } : {}),
       };
       if (facts.verb.messages) makeMessages(run);
       prepareRun(order);
@@ -268,6 +272,44 @@ export class Runs {
       program,
       resolve: (context) => resolveLookup(facts.verb, facts.args, context),
     });
+  }
+
+  /**
+   * The same for a notification, which belongs to no request.
+   *
+   * @returns null when no shim is ready
+   * @throws a system error when the order cannot be stored
+   * @throws {RangeError} when the policy has no notification, its program is not a trusted one, or
+   *   the words are not such as it is told
+   */
+  prepareNotify(event: string, id: string, policy: Policy): Prepared | null {
+    const verb = notifyVerb(policy);
+    const program = verb === null ? null : this.#trust.program(verb.program);
+    if (verb === null || program === null || !this.#trust.granted(verb.program)) {
+      throw new RangeError("Cannot notify: nothing that is trusted can be started");
+    }
+    const checked = checkArgs(verb, { event, id });
+    if (!checked.ok) throw new RangeError("Cannot notify: not such words");
+    return this.#prepare(
+      {
+        agent: "notify",
+        id: "notify",
+        key: "notify",
+        verb,
+        args: checked.args,
+        max_spend: null,
+        timeout_ms: verb.timeout_s * 1000,
+        attempt: 1,
+      },
+      policy,
+      {
+        lookup: false,
+        notify: true,
+        reuse: false,
+        program,
+        resolve: (context) => resolveCommand(verb, checked.args, context),
+      },
+    );
   }
 
   /**

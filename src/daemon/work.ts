@@ -482,7 +482,7 @@ export class Work {
     after.push(() => {
       this.#freed(active);
       this.#waits(row);
-      if (approval !== null) core.notify("approval", row.agent, row.id);
+      if (approval !== null) core.notify("approval", `${row.agent}/${row.id}`);
       this.#publish(row.rid);
       this.#wake();
     });
@@ -611,7 +611,7 @@ export class Work {
     after.push(() => {
       active.finished = true;
       this.#publish(row.rid);
-      this.#core.notify("uncertain", row.agent, row.id);
+      this.#core.notify("uncertain", `${row.agent}/${row.id}`);
       if (pgid === null) return this.#freed(active);
       this.#leftovers.add(row.rid, pgid, row.lock);
       this.#core.runs.forget(active);
@@ -755,7 +755,7 @@ export class Work {
     });
     batch.after.push(() => {
       this.#publish(row.rid);
-      this.#core.notify("approval", row.agent, row.id);
+      this.#core.notify("approval", `${row.agent}/${row.id}`);
     });
   }
 

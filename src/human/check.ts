@@ -7,7 +7,6 @@ import { EXIT } from "../codes.ts";
 import { errorCode, ExitError, UsageError } from "../errors.ts";
 import { hostFindings } from "../daemon/host_findings.ts";
 import { printable } from "../names.ts";
-import { notServed } from "../policy/not_served.ts";
 import { parsePolicy } from "../policy/parse_policy.ts";
 import type { ParsedPolicy } from "../policy/policy.ts";
 import type { Finding } from "../spool/types.ts";
@@ -86,7 +85,7 @@ export const check: Command = {
       return EXIT.config;
     }
     const { policy } = parsed;
-    const warnings = [...parsed.warnings, ...notServed(policy).warnings];
+    const warnings = parsed.warnings;
     const findings = hostFindings(policy);
     const ok = findings.every((f) => f.level !== "error");
     if (args.json) {

@@ -10,7 +10,6 @@
 import { EXIT } from "../codes.ts";
 import { errorCode, ExitError } from "../errors.ts";
 import { printable } from "../names.ts";
-import { notServed } from "../policy/not_served.ts";
 import { parsePolicy } from "../policy/parse_policy.ts";
 import { policyPrograms } from "../policy/programs.ts";
 import type { Policy } from "../policy/policy.ts";
@@ -118,7 +117,7 @@ export const trust: Command = {
       return EXIT.config;
     }
     const { policy } = parsed;
-    const warnings = [...parsed.warnings, ...notServed(policy).warnings];
+    const warnings = parsed.warnings;
     const found = hostFindings(policy);
     const findings = found.filter((f) => f.level === "error");
     if (findings.length > 0) {

@@ -110,6 +110,11 @@ function build(
     raw.on_stop === undefined || raw.redact === undefined || raw.require_by === undefined ||
     verbs.built.length < verbs.names.length || agents.length !== raw.agents?.size
   ) return undefined;
+  const env: Record<string, string> = Object.create(null);
+  for (const [name, value] of raw.env ?? []) {
+    if (value === undefined) return undefined;
+    env[name] = value;
+  }
   return {
     digest: createHash("sha256").update(bytes).digest("hex"),
     agents: new FrozenMap(agents),
@@ -124,6 +129,7 @@ function build(
       audit_segment_bytes: retention.audit_segment_bytes,
     },
     on_stop: raw.on_stop,
+    env,
     notify: raw.notify ?? null,
     redact: raw.redact,
     audit_gid: raw.audit_gid ?? null,

@@ -156,6 +156,8 @@ export interface Policy {
   readonly limits: Limits;
   readonly retention: Retention;
   readonly on_stop: "leave" | "wait" | "cancel";
+  /** What every command's environment begins with. */
+  readonly env: Readonly<Record<string, string>>;
   /** Program and fixed arguments, `{event}` and `{id}` as whole elements; or null. */
   readonly notify: readonly string[] | null;
   readonly redact: readonly string[];

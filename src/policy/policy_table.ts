@@ -784,8 +784,12 @@ export const POLICY = {
   notify: {
     ...ARGV,
     default_note: "none",
-    description: "A program with fixed arguments that tells a human that something waits. " +
-      "`{event}` and `{id}` as whole elements are replaced.",
+    description:
+      "A program with fixed arguments that tells a human: that a request waits for their " +
+      "word (`approval`), that nobody knows what became of one (`uncertain`), that a kill switch " +
+      "went up (`kill`), that an entry is stuck (`stuck`). `{event}` and `{id}` as whole elements " +
+      "are replaced: the event, and `AGENT/ID`, the switch or the agent. It gets the policy's " +
+      "`env` and ten seconds.",
   },
   redact: {
     kind: "list",

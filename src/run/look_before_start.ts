@@ -35,11 +35,20 @@ function maySee(path: string): boolean {
   return may;
 }
 
-/** What forbids a start, or null. */
-export function lookBeforeStart(dir: string, agent: string): "killed" | "cancelled" | null {
-  if (!isId(agent) || isUp("state/KILL")) return "killed";
-  const own = `state/KILL.${agent}`;
-  if (maySee(own) && isUp(own)) return "killed";
+/**
+ * What forbids a start, or null.
+ *
+ * @param agent whose request it is; null for a notification, which tells of kill switches too
+ */
+export function lookBeforeStart(
+  dir: string,
+  agent: string | null,
+): "killed" | "cancelled" | null {
+  if (agent !== null) {
+    if (!isId(agent) || isUp("state/KILL")) return "killed";
+    const own = `state/KILL.${agent}`;
+    if (maySee(own) && isUp(own)) return "killed";
+  }
   return isUp(`${dir}/${RUN_FILES.cancel}`) ? "cancelled" : null;
 }
 

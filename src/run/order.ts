@@ -50,6 +50,8 @@ export interface Order {
    * one of them; may be left out only when the verb requires none.
    */
   readonly requires?: readonly RequiredFile[];
+  /** It runs the policy's notification, which is no verb of any agent. */
+  readonly notify?: boolean;
   readonly max_spend: number | null;
   readonly timeout_ms: number;
   readonly grace_ms: number;

@@ -116,7 +116,9 @@ const REQUIRED = [
  */
 export function parseOrder(bytes: Uint8Array, run: string): Order | null {
   const value = parseJsonBytes(bytes);
-  if (!isFields(value) || !hasExactly(value, REQUIRED, ["requires", "lookup"])) return null;
+  if (!isFields(value) || !hasExactly(value, REQUIRED, ["requires", "lookup", "notify"])) {
+    return null;
+  }
   const { agent, id, idempotency_key, verb, attempt, policy, command_sha256, max_spend } = value;
   const { timeout_ms, grace_ms, output_cap, pgid, reuse } = value;
   if (value.chb !== 1 || !isRun(value.run) || value.run !== run) return null;
@@ -133,6 +135,8 @@ export function parseOrder(bytes: Uint8Array, run: string): Order | null {
   if (!isIntegerIn(pgid, 2, PGID_MAX) || typeof reuse !== "boolean") return null;
   const lookup = Object.hasOwn(value, "lookup");
   if (lookup && value.lookup !== true) return null;
+  const notify = Object.hasOwn(value, "notify");
+  if (notify && (value.notify !== true || lookup)) return null;
   const args = checkedArgs(value.args);
   const program = identity(value.program);
   if (args === null || program === null) return null;
@@ -165,5 +169,6 @@ export function parseOrder(bytes: Uint8Array, run: string): Order | null {
     pgid,
     reuse,
     ...(lookup ? { lookup: true } : {}),
+    ...(notify ? { notify: true } : {}),
   };
 }

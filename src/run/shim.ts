@@ -194,7 +194,7 @@ async function carryOut(run: string, dir: string, read: ReadOrder | null): Promi
   const { order } = read;
   const verified = verifyFiles(order, read.resolved);
   // Looked at last, so that little time lies between this look and the start.
-  const stop = lookBeforeStart(dir, order.agent);
+  const stop = lookBeforeStart(dir, order.notify === true ? null : order.agent);
   if (stop !== null) return unstarted(run, stop, "before-start");
   if (!verified.ok) {
     log.line(verified.detail, verified.error);

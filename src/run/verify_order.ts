@@ -16,6 +16,7 @@
  */
 import { createHash } from "node:crypto";
 import { checkArgs } from "../policy/check_args.ts";
+import { notifyVerb } from "../policy/notify_verb.ts";
 import { parsePolicy } from "../policy/parse_policy.ts";
 import type { FileIdentity, Policy, ResolvedCommand, VerbPolicy } from "../policy/policy.ts";
 import { commandDigest, resolveCommand, resolveLookup } from "../policy/resolve_command.ts";
@@ -111,6 +112,13 @@ function baseDiffers(order: Order, verb: VerbPolicy): string | null {
   return null;
 }
 
+/** The verb of an order, when the policy gives it to the order's agent. */
+function verbOf(order: Order, policy: Policy): VerbPolicy | null {
+  const agent = policy.agents.get(order.agent);
+  if (agent === undefined || !agent.verbs.includes(order.verb)) return null;
+  return policy.verbs.get(order.verb) ?? null;
+}
+
 /** What an order comes to as far as it and its policy say, whatever lies on the disk. */
 export type Resolved =
   | { readonly ok: true; readonly command: ResolvedCommand; readonly verb: VerbPolicy }
@@ -129,11 +137,8 @@ export function resolveOrder(order: Order, pid: number, root: string): Resolved 
     if (order.pgid !== pid) return no("other-shim");
     const policy = loadPolicy(order.policy);
     if (policy === null) return no("policy-differs");
-    const verb = policy.verbs.get(order.verb);
-    const agent = policy.agents.get(order.agent);
-    if (verb === undefined || agent === undefined || !agent.verbs.includes(order.verb)) {
-      return no("verb-not-allowed");
-    }
+    const verb = order.notify === true ? notifyVerb(policy) : verbOf(order, policy);
+    if (verb === null) return no("verb-not-allowed");
     const lookup = order.lookup === true;
     const limit_s = lookup ? verb.lookup?.timeout_s ?? 0 : verb.timeout_s;
     if (order.timeout_ms > limit_s * 1000) return no("timeout-wider-than-policy");
