@@ -366,6 +366,14 @@ Deno.test("a secret on the border of what the file holds is not shown in part", 
       assertUnseen(`gap, at ${at}`, mirrored(masking, raw, { size: 4096, cap }));
     }
   }
+  // The same in one line without end, where no word can be left out.
+  const endless = "x".repeat(total);
+  for (let shift = -33; shift <= 1; shift++) {
+    for (const at of [cap + shift, total - VIEW_BYTES + shift]) {
+      const raw = encode(endless.slice(0, at) + SECRET + endless.slice(at));
+      assertUnseen(`endless, at ${at}`, mirrored(masking, raw, { size: 4096, cap }));
+    }
+  }
   // A short stream of which the file took only part: seen without a gap.
   for (let cut = 10; cut <= 44; cut++) {
     const raw = encode(`0123456789${SECRET}\nend\n`);
