@@ -16,21 +16,40 @@
  * @module
  */
 
+/** Systems that an executable is made for. */
+export type System = "linux" | "darwin";
+
+/** The system that this process runs on; what is neither is taken for Linux. */
+export const SYSTEM: System = Deno.build.os === "darwin" ? "darwin" : "linux";
+
 /** Where container engines and their companions usually are. */
-const PROGRAM_DIRECTORIES = ["/usr/bin", "/usr/local/bin"];
+const PROGRAM_DIRECTORIES: Readonly<Record<System, readonly string[]>> = Object.freeze({
+  linux: ["/usr/bin", "/usr/local/bin"],
+  darwin: ["/usr/local/bin", "/opt/homebrew/bin"],
+});
 const ENGINES = ["docker", "docker-compose", "kubectl", "podman", "podman-compose"];
 
-/** The program of the policy that a new bridge starts with. */
-export const STARTER_PROGRAM = "/usr/bin/date";
+/** The command of the policy that a new bridge starts with: the time in UTC. */
+const STARTER: Readonly<Record<System, readonly [string, ...string[]]>> = Object.freeze({
+  linux: ["/usr/bin/date", "--utc", "--iso-8601=seconds"],
+  darwin: ["/bin/date", "-u", "+%Y-%m-%dT%H:%M:%SZ"],
+});
+export const STARTER_ARGV: readonly [string, ...string[]] = STARTER[SYSTEM];
 
 /**
  * Programs of the binary that is not built for one policy. The starter policy's is among them: a
  * new bridge has its executable before it has a policy.
  */
-export const GENERIC_PROGRAMS: readonly string[] = Object.freeze([
-  ...PROGRAM_DIRECTORIES.flatMap((directory) => ENGINES.map((engine) => `${directory}/${engine}`)),
-  STARTER_PROGRAM,
-]);
+export function genericPrograms(system: System): readonly string[] {
+  return [
+    ...PROGRAM_DIRECTORIES[system].flatMap((directory) =>
+      ENGINES.map((engine) => `${directory}/${engine}`)
+    ),
+    STARTER[system][0],
+  ];
+}
+
+export const GENERIC_PROGRAMS: readonly string[] = Object.freeze(genericPrograms(SYSTEM));
 
 /** Where the helper that signals a process group may be, in order of preference. */
 export const KILL_PATHS: readonly string[] = Object.freeze(["/usr/bin/kill", "/bin/kill"]);

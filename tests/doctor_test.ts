@@ -16,6 +16,7 @@ import type { Ledger } from "../src/ledger/ledger.ts";
 import type { Finding } from "../src/spool/types.ts";
 import { TestBridge, until, verb } from "./helpers/bridge.ts";
 import { sh } from "./helpers/outside.ts";
+import { answer } from "./helpers/terminal.ts";
 
 interface Report {
   readonly ok: boolean;
@@ -43,34 +44,13 @@ async function examine(
   };
 }
 
-/** Answers a command that asks at a terminal. */
-async function answer(command: string, cwd: string): Promise<void> {
-  const child = new Deno.Command("timeout", {
-    args: ["60", "script", "-qec", command, "/dev/null"],
-    cwd,
-    stdin: "piped",
-    stdout: "piped",
-    stderr: "null",
-  }).spawn();
-  const writer = child.stdin.getWriter();
-  let said = "";
-  let answered = false;
-  const decoder = new TextDecoder();
-  for await (const chunk of child.stdout) {
-    said += decoder.decode(chunk, { stream: true });
-    if (answered || !said.includes("Type yes:")) continue;
-    answered = true;
-    await writer.write(new TextEncoder().encode("yes\r"));
-  }
-  await writer.close().catch(() => {});
-  assertEquals((await child.status).code, 0, said);
-}
-
 /** Runs the mends as they stand, each once. */
 async function mend(bridge: TestBridge, findings: readonly Finding[]): Promise<void> {
   for (const command of new Set(findings.map((finding) => finding.mend))) {
-    if (command === "./bin/chb trust") await answer(command, bridge.root);
-    else if (command !== "") await sh(command, bridge.root);
+    if (command === "./bin/chb trust") {
+      const { code, said } = await answer(command, bridge.root, "yes");
+      assertEquals(code, 0, said);
+    } else if (command !== "") await sh(command, bridge.root);
   }
 }
 

@@ -18,13 +18,14 @@ import { BUILD } from "#build";
 import { createHash } from "node:crypto";
 import {
   GENERIC_PROGRAMS,
+  genericPrograms,
   killPath,
   permissionFlags,
   programsWord,
-  STARTER_PROGRAM,
+  STARTER_ARGV,
 } from "../src/permissions.ts";
 import { runWrapper, Stop, updateWrapper } from "../tools/chb.ts";
-import { compileArgs, stageSource } from "../tools/compile.ts";
+import { compileArgs, parseOptions, stageSource, systemOf, TARGETS } from "../tools/compile.ts";
 import { importMap, importMapUrl } from "../tools/import_map.ts";
 import { readSource } from "../tools/imports.ts";
 import {
@@ -110,9 +111,9 @@ Deno.test("programsWord() names what was granted to run, but not the kill helper
 });
 
 Deno.test("GENERIC_PROGRAMS holds absolute paths of engines, the starter's program and no shell", () => {
-  assert(GENERIC_PROGRAMS.includes(STARTER_PROGRAM));
+  assert(GENERIC_PROGRAMS.includes(STARTER_ARGV[0]));
   for (const program of GENERIC_PROGRAMS) {
-    if (program === STARTER_PROGRAM) continue;
+    if (program === STARTER_ARGV[0]) continue;
     assertMatch(program, /^\/usr\/(?:local\/)?bin\/(?:docker|podman|kubectl)(?:-compose)?$/);
   }
 });
@@ -664,6 +665,22 @@ Deno.test("compileArgs() lets no configuration or npm package in and locks the r
   assertEquals(jsr.slice(-2), ["/s/main.ts", "--programs=/usr/bin/true"]);
   const fallback = compileArgs("/s", "fallback", flags, [], "/out");
   assert(fallback.includes("--no-remote") && fallback.includes("--no-lock"));
+});
+
+Deno.test("an executable is made for the target that is named, and makes no code unless asked", () => {
+  const target = "aarch64-apple-darwin";
+  const parsed = parseOptions(["--target", target, "--policy=/p", "--out", "/o"]);
+  assertEquals(parsed, { policy: "/p", out: "/o", target, jitless: true });
+  assertEquals(parseOptions(["--jit"])?.jitless, false);
+  for (const wrong of [["--target", "x"], ["--jit", "--jit"], ["--out"], ["x"]]) {
+    assertEquals(parseOptions(wrong), undefined, wrong.join(" "));
+  }
+  assertEquals(TARGETS.map(systemOf), ["linux", "linux", "darwin", "darwin"]);
+  const args = compileArgs("/s", "fallback", [], [], "/out", { target, jitless: true });
+  assert(args.includes(`--target=${target}`) && args.includes("--v8-flags=--jitless"));
+  assert(!compileArgs("/s", "fallback", [], [], "/out").some((a) => /jitless|target/.test(a)));
+  assert(genericPrograms("darwin").includes("/opt/homebrew/bin/docker"));
+  assert(!genericPrograms("darwin").some((path) => path.startsWith("/usr/bin/")));
 });
 
 const RUNTIME = Deno.env.get("DENORT_BIN");

@@ -1,6 +1,7 @@
 /**
- * Makes the host-only executable: `deno task compile [--policy FILE] [--out FILE]`. The grants are
- * compiled in, so a policy decides what the executable can run at all.
+ * Makes the host-only executable: `deno task compile [--policy FILE] [--out FILE]
+ * [--target TARGET] [--jit]`. The grants are compiled in, so a policy decides what the executable
+ * can run at all.
  *
  * Rules
  * 1. Nothing in the executable points outside of it: modules are embedded and found by relative
@@ -10,15 +11,25 @@
  * 3. No npm package gets in, and in `jsr` mode nothing that the lock file does not name.
  * 4. The executable keeps no code cache: it would lie under a name that anybody can guess in the
  *    temporary directory, and what it holds is run unverified.
+ * 5. It makes no machine code while it runs, unless that is asked for: a unit can then deny that to
+ *    it and to all that it starts. It costs this program nothing that can be measured: it waits for
+ *    the disk and for its children.
  *
  * `DENO_COMPILE` names another Deno to compile with, and `DENORT_BIN`, Deno's own variable, the
- * runtime that it builds on.
+ * runtime that it builds on. Without it Deno fetches the runtime of the target.
  *
  * @module
  */
 import { createHash } from "node:crypto";
 import { join, resolve } from "node:path";
-import { GENERIC_PROGRAMS, killPath, permissionFlags, programsWord } from "../src/permissions.ts";
+import {
+  genericPrograms,
+  killPath,
+  permissionFlags,
+  programsWord,
+  SYSTEM,
+  type System,
+} from "../src/permissions.ts";
 import { currentCommit } from "./commit.ts";
 import { importMap } from "./import_map.ts";
 import {
@@ -33,10 +44,22 @@ import {
 } from "./launcher.ts";
 import { policyNeeds } from "./programs.ts";
 
-const USAGE = `usage: deno task compile [--policy FILE] [--out FILE]
+/** What an executable can be made for. */
+export const TARGETS = [
+  "x86_64-unknown-linux-gnu",
+  "aarch64-unknown-linux-gnu",
+  "x86_64-apple-darwin",
+  "aarch64-apple-darwin",
+] as const;
+
+export type Target = (typeof TARGETS)[number];
+
+const USAGE = `usage: deno task compile [--policy FILE] [--out FILE] [--target TARGET] [--jit]
 
 Makes the executable, ./chb by default. With a policy it may run the programs of that policy and no
 others; without one, docker, podman and their companions where they usually are, and date.
+--target makes it for another machine: ${TARGETS.join(", ")}.
+It makes no code while it runs, so that a unit can deny it that; --jit makes one that does.
 Example:  deno task compile --policy bridge.jsonc --out chb`;
 
 const EXIT = { usage: 64, config: 78 };
@@ -44,24 +67,50 @@ const EXIT = { usage: 64, config: 78 };
 interface Options {
   readonly policy: string | undefined;
   readonly out: string;
+  readonly target: Target | undefined;
+  readonly jitless: boolean;
 }
 
-function parseOptions(args: readonly string[]): Options | undefined {
+/** The choices on a command line, or undefined when they are none. */
+export function parseOptions(args: readonly string[]): Options | undefined {
   const given = new Map<string, string>();
+  let jitless = true;
   for (let i = 0; i < args.length; i++) {
-    const [, name, inline] = /^--(policy|out)(?:=(.+))?$/s.exec(args[i] ?? "") ?? [];
+    if (args[i] === "--jit" && jitless) {
+      jitless = false;
+      continue;
+    }
+    const [, name, inline] = /^--(policy|out|target)(?:=(.+))?$/s.exec(args[i] ?? "") ?? [];
     const value = inline ?? args[++i];
     if (name === undefined || value === undefined || given.has(name)) return undefined;
-    given.set(name, resolve(invocationDirectory(), value));
+    given.set(name, value);
   }
+  const target = TARGETS.find((known) => known === given.get("target"));
+  if (given.has("target") && target === undefined) return undefined;
+  const path = (name: string) => {
+    const value = given.get(name);
+    return value === undefined ? undefined : resolve(invocationDirectory(), value);
+  };
   return {
-    policy: given.get("policy"),
-    out: given.get("out") ?? resolve(invocationDirectory(), "chb"),
+    policy: path("policy"),
+    out: path("out") ?? resolve(invocationDirectory(), "chb"),
+    target,
+    jitless,
   };
 }
 
-/** The kill helper of the machine that compiles; the executable can use no other. */
-function kill(): string {
+/** The system of a target; of this machine when there is none. */
+export function systemOf(target: Target | undefined): System {
+  if (target === undefined) return SYSTEM;
+  return target.endsWith("-darwin") ? "darwin" : "linux";
+}
+
+/**
+ * The kill helper; the executable can use no other. Of this machine when it is made for its kind,
+ * else where the other system has it.
+ */
+function kill(system: System): string {
+  if (system !== SYSTEM) return system === "darwin" ? "/bin/kill" : "/usr/bin/kill";
   return killPath((path) => {
     try {
       return Deno.statSync(path).isFile;
@@ -116,6 +165,7 @@ export function compileArgs(
   permissions: readonly string[],
   programs: readonly string[],
   out: string,
+  more: { readonly target?: Target | undefined; readonly jitless?: boolean } = {},
 ): string[] {
   return [
     "compile",
@@ -126,6 +176,8 @@ export function compileArgs(
       : ["--no-lock", "--no-remote"]),
     "--no-npm",
     "--no-code-cache",
+    ...(more.target === undefined ? [] : [`--target=${more.target}`]),
+    ...(more.jitless === true ? ["--v8-flags=--jitless"] : []),
     "--unstable-raw-imports",
     `--import-map=${join(stage, IMPORT_MAP)}`,
     ...permissions,
@@ -143,7 +195,8 @@ async function main(): Promise<number> {
   }
   const { std, why } = await decideStd();
   console.log(`std: ${std} (${why})`);
-  let programs: readonly string[] = GENERIC_PROGRAMS;
+  const system = systemOf(options.target);
+  let programs: readonly string[] = genericPrograms(system);
   let agents: readonly string[] = ["main"];
   if (options.policy !== undefined) {
     const needs = await policyNeeds(std, [options.policy]);
@@ -153,12 +206,12 @@ async function main(): Promise<number> {
     }
     ({ programs, agents } = needs);
   }
-  const permissions = permissionFlags(programs, kill(), agents);
+  const permissions = permissionFlags(programs, kill(system), agents);
   const stage = stageSource(std, currentCommit());
   let code: number;
   try {
     ({ code } = await new Deno.Command(Deno.env.get("DENO_COMPILE") || Deno.execPath(), {
-      args: compileArgs(stage, std, permissions, programs, options.out),
+      args: compileArgs(stage, std, permissions, programs, options.out, options),
       cwd: stage,
       env: { ...QUIET, ...cacheEnvironment() },
       stdin: "null",
@@ -171,6 +224,8 @@ async function main(): Promise<number> {
   if (code !== 0) return code;
   const bytes = Deno.readFileSync(options.out);
   console.log(permissions.join("\n"));
+  if (options.jitless) console.log("--v8-flags=--jitless");
+  console.log(`target: ${options.target ?? Deno.build.target}`);
   console.log(`file:   ${options.out}`);
   console.log(`size:   ${bytes.length} bytes`);
   console.log(`sha256: ${createHash("sha256").update(bytes).digest("hex")}`);

@@ -5,9 +5,10 @@
  * @module
  */
 import { BUILD } from "#build";
-import { STARTER_PROGRAM } from "../permissions.ts";
+import { STARTER_ARGV } from "../permissions.ts";
 import { schemas } from "../policy/schema.ts";
 import type { Command } from "./command.ts";
+import { MANAGE_SCRIPT } from "./manage_script.ts";
 
 /** The policy that a new bridge starts with: one agent, one harmless verb that works at once. */
 export const STARTER_POLICY = `{
@@ -20,7 +21,7 @@ export const STARTER_POLICY = `{
     "date": {
       "description": "Tell the host's date and time in UTC.",
       "class": "observe",
-      "argv": ["${STARTER_PROGRAM}", "--utc", "--iso-8601=seconds"],
+      "argv": [${STARTER_ARGV.map((word) => JSON.stringify(word)).join(", ")}],
       "timeout_s": 10
     }
   },
@@ -99,8 +100,9 @@ ${install}
 
 ${heredoc("bridge.jsonc", STARTER_POLICY)}
 ${heredoc("bridge.schema.json", JSON.stringify(schemas().policy, null, 2))}
+${heredoc("manage.sh", MANAGE_SCRIPT)}
 ${heredoc("spool/main/inbox/README", INBOX_README)}
-chmod 0644 bridge.jsonc bridge.schema.json spool/main/inbox/README
+chmod 0644 manage.sh bridge.jsonc bridge.schema.json spool/main/inbox/README
 
 if command -v selinuxenabled >/dev/null 2>&1 && selinuxenabled; then
   chcon -R -t container_file_t spool work/main/staging || echo "chb init: chcon failed" >&2
@@ -113,6 +115,7 @@ A bridge is in $root. Next:
   ./bin/chb trust          # read it and put it in force
   ./bin/chb serve          # serve requests (Ctrl-C ends it)
   ./bin/chb status         # from another terminal
+  sh manage.sh install     # as a service
 Mount lines for the sandbox:
 CHB_END
 ./bin/chb mounts

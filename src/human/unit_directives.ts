@@ -209,7 +209,7 @@ export function confinement(facts: UnitFacts, profile: Profile): Directive[] {
     jit.length > 0
       ? both("MemoryDenyWriteExecute", null, `needs of ${list(jit)}`)
       : !facts.jitless
-      ? both("MemoryDenyWriteExecute", null, "this executable makes code: compile it --jitless")
+      ? both("MemoryDenyWriteExecute", null, "this executable makes code: compile it without --jit")
       : shared
       ? both("MemoryDenyWriteExecute", null, "the engines' programs may make code")
       : both("MemoryDenyWriteExecute", "yes", "nothing makes code while it runs"),
