@@ -1,0 +1,158 @@
+/**
+ * Several agents in one daemon: none sees, slows, cancels or answers for another, and no agent
+ * reaches what a human command does.
+ *
+ * @module
+ */
+import { assert, assertEquals, assertMatch } from "@std/assert";
+import { normalize } from "node:path/posix";
+import { join } from "@std/path/join";
+import { deniedVerb } from "../src/policy/denials.ts";
+import { parsePolicy } from "../src/policy/parse_policy.ts";
+import { BUILTINS } from "../src/surface.ts";
+import { readModules } from "../tools/rooms.ts";
+import { AgentSide } from "./helpers/agents.ts";
+import { TestBridge, until, verb } from "./helpers/bridge.ts";
+
+async function start(limits: Record<string, unknown> = {}): Promise<{
+  bridge: TestBridge;
+  a: AgentSide;
+  b: AgentSide;
+}> {
+  const bridge = await TestBridge.start({
+    policy: {
+      agents: {
+        a: { verbs: ["say", "only-a", "ask"], scope: "mutating" },
+        b: { verbs: ["say"], scope: "observe" },
+      },
+      verbs: {
+        say: verb(["/usr/bin/true"]),
+        "only-a": verb(["/usr/bin/true"], { class: "mutating" }),
+        ask: verb(["/usr/bin/true"], { class: "mutating", approval: "always" }),
+      },
+      limits: {
+        concurrency: 2,
+        answers: 100_000,
+        rate: { observe: { max: 3, per_s: 3600 } },
+        ...limits,
+      },
+    },
+    agents: ["a", "b"],
+    serve: ["--poll-ms", "100"],
+  });
+  return { bridge, a: new AgentSide(bridge, "a"), b: new AgentSide(bridge, "b") };
+}
+
+Deno.test("agents have ids, keys, verbs, scopes, rates and caps of their own, and see nothing of each other", async () => {
+  const { bridge, a, b } = await start();
+  await using _ = bridge;
+  // The same id, key and digest are another request in another queue.
+  assertEquals((await a.ask("same", { verb: "say" })).outcome, "succeeded");
+  const own = await b.ask("same", { verb: "say" });
+  assertEquals([own.outcome, own.replays, own.agent], ["succeeded", undefined, "b"]);
+  assertEquals((await b.ask("not-b", { verb: "only-a" })).reason, "unknown-verb");
+  a.submit("waits", { verb: "ask" });
+  await a.until("waits", (r) => r.waiting_for === "approval");
+  // An id or a key of another agent names nothing.
+  const cancel = await b.ask("c1", { verb: "bridge.cancel", args: { id: "waits" } });
+  assert(cancel.outcome === "succeeded" || cancel.outcome === "rejected");
+  assert(!JSON.stringify(cancel).includes("only-a"));
+  assertEquals(a.result("waits")?.state, "pending");
+  // Who names an agent in a request is not believed.
+  assertEquals((await b.ask("forged", { verb: "say", agent: "a" })).reason, "schema");
+  // The rate of one is used up by its own starts alone.
+  for (const n of [2, 3]) {
+    assertEquals((await a.ask(`s${n}`, { verb: "say" })).outcome, "succeeded");
+  }
+  const limited = await a.ask("s4", { verb: "say" });
+  assertEquals([limited.reason, limited.stage], ["rate-limited", "rate"]);
+  assert((limited.retry_after_ms ?? 0) > 0, "Q8 a refusal says when to come again");
+  assertEquals((await b.ask("s2", { verb: "say" })).outcome, "succeeded");
+  // Q9 a restart forgets none of it, however it came.
+  await bridge.stop("SIGKILL");
+  await bridge.serve();
+  assertEquals((await a.ask("s5", { verb: "say" })).reason, "rate-limited");
+  assertEquals((await b.ask("s3", { verb: "say" })).outcome, "succeeded");
+  assertEquals((await b.ask("s4", { verb: "say" })).reason, "rate-limited");
+  const status = JSON.stringify((await b.ask("st", { verb: "bridge.status" })).answer);
+  assert(!status.includes('"waits"') && !status.includes("only-a"), status);
+  assert(!b.results().some((name) => name.startsWith("waits")));
+  const verbs = JSON.stringify((await b.ask("v", { verb: "bridge.verbs" })).answer);
+  assert(!verbs.includes("only-a"));
+});
+
+Deno.test("Q8 Q4 a flood of one agent is held by its own cap, and the other is answered meanwhile", async () => {
+  const { bridge, a, b } = await start({ answers: 200, rate: {} });
+  await using _ = bridge;
+  const flood = 2000;
+  for (let i = 0; i < flood; i++) a.submit(`f${i}`, i % 2 === 0 ? {} : { verb: "bridge.ping" });
+  const waits: number[] = [];
+  for (let i = 0; i < 5; i++) {
+    const begun = performance.now();
+    assertEquals((await b.ask(`p${i}`, { verb: "bridge.ping" })).outcome, "succeeded");
+    waits.push(performance.now() - begun);
+  }
+  // Generous for a busy machine; the flood alone takes longer than that to be worked off.
+  assert(Math.max(...waits) < 15_000, waits.join());
+  await until(
+    "the end of the flood",
+    () => [...Deno.readDirSync(bridge.path("spool/a/queue"))].every((e) => e.name.startsWith(".")),
+    60_000,
+  );
+  const answered = a.results().filter((name) => name.startsWith("f")).length;
+  // The window slides while it lasts, so a slow machine gives a few more.
+  assert(answered >= 200 && answered < flood / 2, `${answered} answers`);
+  await bridge.stop();
+  const shed = bridge.audit().filter((r) => r["event"] === "shed");
+  assertEquals(shed.reduce((sum, r) => sum + Number(r["count"]), 0), flood - answered);
+  assert(shed.every((r) => r["agent"] === "a"));
+});
+
+Deno.test("no path leads from a request or an order to a human command", () => {
+  const modules = readModules();
+  const reach = (starts: string[]) => {
+    const seen = new Set(starts);
+    for (const path of seen) {
+      for (const one of modules.get(path)?.imports ?? []) {
+        if (one.typeOnly || !one.specifier.startsWith(".")) continue;
+        seen.add(normalize(join(path, "..", one.specifier)));
+      }
+    }
+    return [...seen];
+  };
+  const paths = [...modules.keys()];
+  const human = (path: string) =>
+    path.startsWith("src/human/") || /^src\/daemon\/control_?\w*\.ts$/.test(path);
+  const request = paths.filter((path) => /^src\/(?:request|gates|spool)\//.test(path));
+  const order = paths.filter((path) => path.startsWith("src/run/"));
+  assert(request.length > 10 && order.length > 10);
+  const reached = reach([...request, ...order, "src/daemon/intake.ts", "src/daemon/builtins.ts"]);
+  // The walk itself works: the daemon's loop does take control files.
+  assert(reach(["src/daemon/bridge.ts"]).some(human));
+  assertEquals(reached.filter(human), []);
+});
+
+Deno.test("no verb can be named or made a human command", () => {
+  for (const name of ["approve", "resume", "trust", "policy"]) {
+    assert(deniedVerb(name) !== null, name);
+  }
+  for (const name of BUILTINS) assertMatch(name, /^bridge\.[a-z]+$/);
+  for (
+    const program of [
+      "/srv/bridge/bin/chb",
+      "/usr/local/bin/chb",
+      "base/../bin/chb",
+      "bin/chb",
+      "/usr/bin/env",
+      "/bin/sh",
+    ]
+  ) {
+    const parsed = parsePolicy(
+      new TextEncoder().encode(JSON.stringify({
+        agents: { main: { verbs: ["x"] } },
+        verbs: { x: { class: "observe", argv: [program, "approve", "main/x"], timeout_s: 5 } },
+      })),
+    );
+    assert(!parsed.ok, program);
+  }
+});
