@@ -55,6 +55,9 @@ export const IN_USE = "0";
 export const CLOSED = "1";
 export const DAMAGED = "2";
 
+/** First four bytes of a write-ahead log but for the last bit, which tells the order of bytes. */
+const WAL_MAGIC = 0x377f0682;
+
 /** Bytes that the write-ahead log keeps on disk after a checkpoint. */
 const WAL_KEEP = 16 * 1024 * 1024;
 
@@ -252,6 +255,27 @@ export class Database {
 export function identityOf(path: string): FileId | null {
   const stat = look(path);
   return stat === null ? null : fileId(stat);
+}
+
+/** Bytes of the file that `path` names now; 0 when nothing is there. */
+export function sizeOf(path: string): number {
+  return Number(look(path)?.size ?? 0n);
+}
+
+/**
+ * True when the write-ahead log begins with its magic number. Rule 6 does not speak of it: SQLite
+ * keeps no lock on the log itself.
+ */
+export function hasLogHead(path: string): boolean {
+  const head = new Uint8Array(4);
+  try {
+    using file = Deno.openSync(path, { read: true });
+    if (file.readSync(head) !== head.length) return false;
+  } catch (error) {
+    // What cannot be opened for another reason than its absence says nothing.
+    return errorCode(error) !== "ENOENT";
+  }
+  return (new DataView(head.buffer).getUint32(0) & ~1) === WAL_MAGIC;
 }
 
 /** True when both are known and equal. */

@@ -30,10 +30,12 @@ import {
   CLOSED,
   DAMAGED,
   Database,
+  hasLogHead,
   identityOf,
   IN_USE,
   type LedgerMode,
   sameFile,
+  sizeOf,
 } from "./database.ts";
 import { LedgerError } from "./ledger_error.ts";
 import { ReapReads } from "./reap_reads.ts";
@@ -97,6 +99,8 @@ export class Ledger {
   readonly reaping: ReapReads;
   /** The write-ahead log as it was after the writer's first commit. */
   #log: FileId | null = null;
+  /** Bytes of the file when they were last looked at. */
+  #size = 0;
 
   private constructor(db: Database, now: () => number) {
     this.#db = db;
@@ -180,6 +184,7 @@ export class Ledger {
     this.#tx = tx;
     let value: T;
     try {
+      this.#checkHead();
       value = fn(tx);
       if (value instanceof Promise) {
         throw new TypeError("Cannot commit: the transaction's function is asynchronous");
@@ -529,8 +534,38 @@ export class Ledger {
    * read: stop at once.
    */
   intact(): boolean {
-    return sameFile(identityOf(this.#db.path), this.#db.identity) &&
-      (this.#log === null || sameFile(identityOf(`${this.#db.path}-wal`), this.#log));
+    if (!sameFile(identityOf(this.#db.path), this.#db.identity)) return false;
+    if (this.#log !== null && !sameFile(identityOf(`${this.#db.path}-wal`), this.#log)) {
+      return false;
+    }
+    return this.#db.mode === "reader" || this.#keepsSize();
+  }
+
+  /**
+   * False when one of the two files was cut. The ledger itself never shrinks. Its log may, and grows
+   * again with the next commit, but what was cut off is without content then, its head above all.
+   */
+  #keepsSize(): boolean {
+    const size = sizeOf(this.#db.path);
+    if (size < this.#size) return false;
+    this.#size = size;
+    return this.#log === null || hasLogHead(`${this.#db.path}-wal`);
+  }
+
+  /**
+   * The ledger must still end with the record that this process wrote last. One that does not was
+   * rolled back in place, and what it says of keys is not to be believed (S8, Q1).
+   */
+  #checkHead(): void {
+    if (this.#head === null) return;
+    const row = this.#db.get("SELECT line FROM records WHERE seq = ?", this.#head.seq);
+    if (row !== undefined && textOf(row, "line").endsWith(`"${this.#head.hash}"}`)) return;
+    const error = new LedgerError(
+      "corrupt",
+      "Cannot use ledger: it was changed by somebody else while it was open",
+    );
+    this.#db.fail(error);
+    throw error;
   }
 
   /**
@@ -594,6 +629,7 @@ export class Ledger {
     this.#db.run("UPDATE meta SET v = CAST(v AS INTEGER) + 1 WHERE k = 'ledger.generation'");
     this.#db.commit();
     this.#log = identityOf(`${this.#db.path}-wal`);
+    this.#size = sizeOf(this.#db.path);
     const waiting = this.#db.all(
       "SELECT agent, COUNT(*) AS n FROM rows " +
         "WHERE state IN ('pending', 'running') AND state = 'pending' GROUP BY agent",
