@@ -205,6 +205,7 @@ export class Bridge {
       publisher: new Publisher(ledger, log, Date.now),
       stuck: new StuckList(),
       log,
+      appendText: parts.opened.append,
       now: Date.now,
       clock,
       spends: new Spends(ledger, clock),

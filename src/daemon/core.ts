@@ -29,6 +29,8 @@ export interface Core {
   readonly publisher: Publisher;
   readonly stuck: StuckList;
   readonly log: Log;
+  /** Brings the audit text up to the last commit. */
+  readonly appendText: () => void;
   /** Wall clock, milliseconds. */
   readonly now: () => number;
   /** The clock by which rates and days of spending are counted. */

@@ -220,6 +220,7 @@ export class Intake {
       return;
     }
     for (const effect of first) effect();
+    core.appendText();
     for (const effect of after) {
       try {
         effect();

@@ -24,6 +24,12 @@ export interface OpenedLedger {
   readonly text: AuditText;
   /** Why the text cannot be written, or null. */
   readonly textFault: () => string | null;
+  /**
+   * Appends to the text what was committed since the last time. Whoever answers an agent calls this
+   * before, so that a record is in the text by the time that its answer can be read; what nobody
+   * calls for follows when the loop comes round.
+   */
+  readonly append: () => void;
   /** Called with the records of commits, after they went to the text. */
   follow: ((records: readonly StoredRecord[]) => void) | null;
 }
@@ -59,8 +65,7 @@ export function openLedger(
     }
     tell(errorCode(error) ?? "unreadable");
   }
-  // What a commit lets happen goes first; the text follows when the loop comes round, and in any
-  // case before the ledger is closed.
+  // A start that a commit lets happen goes before the text.
   let waiting: StoredRecord[] = [];
   const append = () => {
     if (waiting.length === 0) return;
@@ -70,7 +75,7 @@ export function openLedger(
     tell(text.fault);
     opened.follow?.(records);
   };
-  const opened: OpenedLedger = { ledger, text, textFault: () => text.fault, follow: null };
+  const opened: OpenedLedger = { ledger, text, textFault: () => text.fault, append, follow: null };
   ledger.afterCommit = (records) => {
     if (waiting.length === 0) setImmediate(append);
     waiting.push(...records);

@@ -364,6 +364,7 @@ export class Work {
       return false;
     }
     for (const effect of first) effect();
+    core.appendText();
     this.#carryOut(after);
     return more;
   }
