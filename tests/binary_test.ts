@@ -1,0 +1,231 @@
+/**
+ * The compiled program from outside: made, installed by its own script, served under its own
+ * permissions, watched from the kernel's side, confined as its unit would, and made anew for a policy
+ * that needs another program.
+ *
+ * `CHB_BINARY` names an executable that is there already; without it one is compiled, for which
+ * `DENORT_BIN` has to name a runtime.
+ *
+ * @module
+ */
+import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
+import { join } from "@std/path/join";
+import { inRepository } from "../tools/launcher.ts";
+import { there, until } from "./helpers/bridge.ts";
+import { sh } from "./helpers/outside.ts";
+import { cannotTrace } from "./helpers/tracer.ts";
+
+const BINARY = Deno.env.get("CHB_BINARY");
+const NO_BINARY = BINARY || Deno.env.get("DENORT_BIN")
+  ? null
+  : "neither CHB_BINARY nor DENORT_BIN is set: there is nothing to compile with";
+
+function binary(name: string, fn: () => Promise<void>): void {
+  Deno.test({
+    name: NO_BINARY === null ? name : `${name} # SKIP ${NO_BINARY}`,
+    ignore: NO_BINARY !== null,
+    fn,
+  });
+}
+
+/** Compiles as `deno task compile` does. */
+async function compile(...args: string[]): Promise<string> {
+  const { success, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
+    args: ["run", "-A", "--no-config", inRepository("tools", "compile.ts"), ...args],
+    stdin: "null",
+  }).output();
+  assert(success, new TextDecoder().decode(stderr));
+  return new TextDecoder().decode(stdout);
+}
+
+/** A root that the executable's own script made, in a directory that goes away with it. */
+class Root implements AsyncDisposable {
+  readonly directory = Deno.realPathSync(Deno.makeTempDirSync({ prefix: "chb-binary-" }));
+  readonly root = join(this.directory, "root");
+  #daemon: Deno.ChildProcess | null = null;
+
+  static async make(): Promise<Root> {
+    const made = new Root();
+    const executable = BINARY ?? join(made.directory, "chb");
+    if (BINARY === undefined) {
+      const said = await compile("--out", executable);
+      const { size } = Deno.statSync(executable);
+      assertMatch(said, /^--allow-run=\.\/bin\/chb,.*\/docker/m);
+      assertStringIncludes(said, `size:   ${size} bytes`);
+      const digest = (await sh(`sha256sum '${executable}'`, "/")).slice(0, 64);
+      assertStringIncludes(said, `sha256: ${digest}`);
+    }
+    Deno.mkdirSync(made.root);
+    await sh(`'${executable}' init > init.sh && CHB_INIT_ANYWHERE=1 sh init.sh`, made.root);
+    return made;
+  }
+
+  async chb(...args: string[]): Promise<{ code: number; out: string; err: string }> {
+    const { code, stdout, stderr } = await new Deno.Command("./bin/chb", {
+      args,
+      cwd: this.root,
+      stdin: "null",
+    }).output();
+    const text = new TextDecoder();
+    return { code, out: text.decode(stdout), err: text.decode(stderr) };
+  }
+
+  /** Serves, inside of whatever program and arguments come first, while `fn` runs. */
+  async serving(before: readonly string[], fn: () => Promise<void>): Promise<void> {
+    const [program = "", ...args] = [...before, "./bin/chb", "serve", "--poll-ms", "500"];
+    const child = new Deno.Command(program, {
+      args,
+      cwd: this.root,
+      stdin: "null",
+      stdout: "null",
+      stderr: "piped",
+    }).spawn();
+    this.#daemon = child;
+    let log = "";
+    const reading = (async () => {
+      const decoder = new TextDecoder();
+      for await (const chunk of child.stderr) log += decoder.decode(chunk, { stream: true });
+    })();
+    let over = false;
+    child.status.then(() => over = true);
+    try {
+      await until("the ready line", () => {
+        assert(!over, log);
+        return log.includes("chb: ready");
+      }, 60_000);
+      assert(!log.includes("source=true"), log);
+      await fn();
+    } finally {
+      const { pid } = JSON.parse(Deno.readTextFileSync(join(this.root, "state/daemon.json")));
+      Deno.kill(pid, "SIGTERM");
+      await child.status;
+      await reading;
+      this.#daemon = null;
+    }
+  }
+
+  /** Asks as an agent does and waits for the result. */
+  async ask(id: string): Promise<Record<string, unknown>> {
+    const queue = join(this.root, "spool/main/queue");
+    Deno.writeTextFileSync(join(queue, `.${id}`), JSON.stringify({ verb: "date" }));
+    Deno.renameSync(join(queue, `.${id}`), join(queue, `${id}.json`));
+    const path = join(this.root, "spool/main/results", `${id}.json`);
+    return await until(`the result of ${id}`, () => {
+      if (!there(path)) return null;
+      const result = JSON.parse(Deno.readTextFileSync(path));
+      return result.state === "done" ? result : null;
+    }, 60_000);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    try {
+      this.#daemon?.kill("SIGKILL");
+    } catch {
+      // It has left.
+    }
+    await new Deno.Command("chmod", { args: ["-R", "u+rwx", this.directory] }).output();
+    Deno.removeSync(this.directory, { recursive: true });
+  }
+}
+
+/** Why the unit's confinement cannot be replayed here, or null. */
+function noBubblewrap(): string | null {
+  try {
+    const { success } = new Deno.Command("bwrap", {
+      args: ["--ro-bind", "/", "/", "--unshare-user", "--unshare-net", "true"],
+      stderr: "null",
+    }).outputSync();
+    return success ? null : "bubblewrap may not make name spaces here";
+  } catch {
+    return "bubblewrap is not here";
+  }
+}
+
+binary("the compiled program does its work under its own permissions, and no more", async () => {
+  await using made = await Root.make();
+  const { root } = made;
+  const version = JSON.parse((await made.chb("version", "--json")).out);
+  assertEquals(version.source, false);
+  assertEquals((await made.chb("check")).code, 0);
+  assertEquals((await made.chb("trust", "--yes")).code, 0);
+
+  await made.serving([], async () => {
+    const result = await made.ask("a");
+    assertEquals([result["outcome"], result["exit_code"]], ["succeeded", 0]);
+    const { code, out } = await made.chb("doctor", "--json");
+    const { findings } = JSON.parse(out);
+    // The engines that it could run are none of the starter policy's.
+    assertEquals(findings.map((f: { check: string }) => f.check), ["surplus-grant"]);
+    assertEquals(code, 0);
+    const unit = await made.chb("unit");
+    assertMatch(unit.out, /^MemoryDenyWriteExecute=yes$/m);
+    assertMatch(unit.out, /^ExecPaths=.*\/usr\/bin\/date/m);
+  });
+
+  // As the unit: nothing writable but the root, no network, no capability, no other user.
+  const missing = noBubblewrap();
+  if (missing === null) {
+    const walls = [
+      ...["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"],
+      ...["--bind", root, root],
+      ...["bin", "base", "keys", "bridge.jsonc"].flatMap((
+        name,
+      ) => ["--ro-bind", join(root, name), join(root, name)]),
+      ...["--unshare-user", "--unshare-net", "--unshare-ipc", "--unshare-uts"],
+      ...["--cap-drop", "ALL", "--chdir", root],
+    ];
+    await made.serving(["bwrap", ...walls], async () => {
+      assertEquals((await made.ask("b"))["outcome"], "succeeded");
+    });
+  } else console.log(`not replayed: ${missing}`);
+
+  const untraced = cannotTrace();
+  if (untraced === null) {
+    const trace = join(made.directory, "trace");
+    const calls = "trace=socket,bind,listen,connect,open,openat,creat,execve";
+    await made.serving(["strace", "-f", "-qq", "-o", trace, "-e", calls], async () => {
+      assertEquals((await made.ask("c"))["outcome"], "succeeded");
+    });
+    const lines = Deno.readTextFileSync(trace).split("\n");
+    assertEquals(lines.filter((l) => /AF_INET|\blisten\(|\bconnect\(/.test(l)), []);
+    const written = lines.filter((l) => /O_WRONLY|O_RDWR|O_CREAT|\bcreat\(/.test(l))
+      .map((l) => /"([^"]*)"/.exec(l)?.[1] ?? l)
+      .filter((path) => path.startsWith("/") && !path.startsWith(`${root}/`));
+    assertEquals(written.filter((path) => !/^\/dev\/null$|^\/proc\/self\//.test(path)), []);
+    const started = new Set(
+      lines.flatMap((l) => /execve\("([^"]+)"/.exec(l)?.[1] ?? [])
+        .map((path) => path.replace(`${root}/`, "./")),
+    );
+    started.delete("/usr/bin/kill");
+    assertEquals([...started].sort(), ["./bin/chb", "/usr/bin/date"]);
+  } else console.log(`not traced: ${untraced}`);
+});
+
+Deno.test({
+  name:
+    "a policy with another program is refused with the command that makes the executable for it" +
+    (Deno.env.get("DENORT_BIN") ? "" : " # SKIP DENORT_BIN names no runtime to compile with"),
+  ignore: !Deno.env.get("DENORT_BIN"),
+  async fn() {
+    await using made = await Root.make();
+    const policy = join(made.root, "bridge.jsonc");
+    const argv = /"argv": \[.*\]/;
+    const text = Deno.readTextFileSync(policy);
+    Deno.writeTextFileSync(policy, text.replace(argv, '"argv": ["/usr/bin/true"]'));
+    const refused = await made.chb("check");
+    assertEquals(refused.code, 78);
+    const command = /^ +(npx -y deno@\S+ task compile .*)$/m.exec(refused.err)?.[1] ?? "false";
+    // The runner of the package registry, which would fetch the Deno that is here already.
+    const npx = join(made.directory, "npx");
+    const deno = `'${Deno.execPath()}'`;
+    Deno.writeTextFileSync(npx, `#!/bin/sh\nshift 2\nexec ${deno} "$@"\n`, { mode: 0o755 });
+    await sh(`PATH='${made.directory}':"$PATH"; ${command}`, inRepository());
+    const { code, err } = await made.chb("check");
+    assertEquals(code, 0, err);
+    const { out } = await made.chb("permissions", "--json");
+    assertEquals(JSON.parse(out).compiled.run.filter((p: string) => !p.endsWith("/kill")), [
+      "./bin/chb",
+      "/usr/bin/true",
+    ]);
+  },
+});
