@@ -39,10 +39,19 @@ const WORDS: Readonly<Record<AuditProblem, string>> = Object.freeze({
   anchor: "",
 });
 
-/** The ledger as it can be read now, or null when there is none. */
-function openReader(): Ledger | null {
+/**
+ * The ledger as it can be read now, or null when there is none.
+ *
+ * @param whole its records are all going to be verified, so that the first broken one is told and
+ * not the first of the last few
+ */
+function openReader(whole = false): Ledger | null {
   try {
-    return Ledger.open(LEDGER_PATH, { now: Date.now, mode: "reader" });
+    return Ledger.open(LEDGER_PATH, {
+      now: Date.now,
+      mode: "reader",
+      ...(whole ? { checkRecords: false } : {}),
+    });
   } catch (error) {
     if (error instanceof LedgerError && error.kind === "missing") return null;
     if (error instanceof LedgerError && error.kind === "corrupt") {
@@ -66,7 +75,7 @@ function isWritten(): boolean {
  */
 async function verified(anchor: string | undefined): Promise<AuditReport> {
   for (let left = TRIES;; left--) {
-    const ledger = openReader();
+    const ledger = openReader(true);
     let report: AuditReport;
     try {
       report = verifyAudit(AUDIT_PATH, {
