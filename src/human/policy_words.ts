@@ -61,7 +61,7 @@ function environment(env: Readonly<Record<string, string>>, salt: string): strin
 }
 
 /** Fields of a policy that hold parts with a place of their own, and its name. */
-const PARTS = new Set(["digest", "agents", "verbs", "limits", "retention", "redact"]);
+const PARTS = new Set(["digest", "agents", "verbs", "limits", "retention", "env", "redact"]);
 
 function verbFacts(verb: VerbPolicy, salt: string): Facts {
   const facts = new Map<string, string>();
@@ -97,6 +97,7 @@ export function policyFacts(policy: Policy, salt: string): ReadonlyMap<string, F
   for (const [field, value] of Object.entries(policy)) {
     if (!PARTS.has(field)) whole.set(field, plain(value));
   }
+  whole.set("env", environment(policy.env, salt));
   const { redact } = policy;
   const marks = redact.map((text) => mark(text, salt)).sort().join(" ");
   whole.set("redact", redact.length === 0 ? "none" : `${redact.length} not shown (${marks})`);
