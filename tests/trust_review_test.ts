@@ -152,6 +152,24 @@ const DENIED: readonly [string, unknown][] = [
     volumes: [{ type: "bind", source: `${ROOT}/state`, read_only: true }],
   }],
   ["services.web.volumes[0]", { volumes: [{ type: "bind", source: "/srv", read_only: true }] }],
+  ["services.web.build", { build: "/" }],
+  ["services.web.build", { build: 7 }],
+  ["services.web.build.context", { build: { context: "/" } }],
+  ["services.web.build.context", { build: { context: "/home/me" } }],
+  ["services.web.build.context", { build: { context: `${ROOT}/keys` } }],
+  ["services.web.build.context", { build: { context: "../.." } }],
+  ["services.web.build.additional_contexts.h", {
+    build: { context: "/srv/project", additional_contexts: { h: "/root" } },
+  }],
+  ["services.web.build.additional_contexts.h", {
+    build: { context: "/srv/project", additional_contexts: ["h=/etc"] },
+  }],
+  ["services.web.build.privileged", { build: { context: "/srv/project", privileged: true } }],
+  ["services.web.build.network", { build: { context: "/srv/project", network: "host" } }],
+  ["services.web.build.entitlements", {
+    build: { context: "/srv/project", entitlements: ["security.insecure"] },
+  }],
+  ["services.web.build.ssh", { build: { context: "/srv/project", ssh: ["default"] } }],
   ["services.web", 7],
 ];
 
@@ -182,6 +200,13 @@ Deno.test("what a compose file may have is let through", () => {
       { type: "bind", source: `${ROOT}/base/conf`, target: "/c", read_only: true },
     ],
     networks: { default: null },
+    build: {
+      context: `${ROOT}/base/image`,
+      dockerfile: "Dockerfile",
+      additional_contexts: { other: "docker-image://alpine", more: "/srv/project/more" },
+      network: "none",
+      privileged: false,
+    },
   };
   assertEquals(deniedCompose(service(fields), ROOT), []);
 });

@@ -112,6 +112,7 @@ function judgeService(
       deny("security_opt", `"${shown(String(option))}" takes away a confinement`);
     }
   }
+  judgeBuild(service["build"], `${path}.build`, root, found);
   const { runtime } = service;
   if (typeof runtime === "string" && runtime.includes("/")) {
     deny("runtime", "A path is any program of the host");
@@ -131,6 +132,35 @@ function judgeService(
       } else deny(`volumes[${i}]`, "The mount has no source that can be read");
     } else deny(`volumes[${i}]`, "The mount cannot be read");
   });
+}
+
+/** Directories of the host that a build reads, and the rights that it takes. */
+function judgeBuild(build: unknown, path: string, root: string, found: ComposeDenial[]): void {
+  if (build === undefined || build === null) return;
+  const context = (text: unknown, at: string) => {
+    if (typeof text !== "string") found.push({ path: at, message: "The context cannot be read" });
+    // A build copies its context: nothing can be written through it.
+    else if (/^[/.~]/.test(text)) judgeSource(text, true, at, root, found);
+  };
+  if (!isFields(build)) return context(build, path);
+  if (build["context"] !== undefined) context(build["context"], `${path}.context`);
+  const additional = build["additional_contexts"];
+  const contexts = isFields(additional)
+    ? Object.entries(additional)
+    : list(additional).map((one) => String(one).split(/=(.*)/s));
+  for (const [name = "", text] of contexts) {
+    context(text, `${path}.additional_contexts.${shown(String(name))}`);
+  }
+  if (build["privileged"] !== undefined && build["privileged"] !== false) {
+    found.push({ path: `${path}.privileged`, message: "A privileged build is the host" });
+  }
+  if (/^host$/i.test(String(build["network"]))) {
+    found.push({ path: `${path}.network`, message: "It shares a namespace with the host" });
+  }
+  for (const field of ["entitlements", "ssh"]) {
+    if (list(build[field]).length === 0) continue;
+    found.push({ path: `${path}.${field}`, message: "It gives the build rights on the host" });
+  }
 }
 
 function judgeSource(
