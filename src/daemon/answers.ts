@@ -6,6 +6,10 @@
  * told in one aggregate a minute: that aggregate is its answer. A request that passes every check
  * is never shed; rate and backlog limits hold those.
  *
+ * The cap holds for every minute, however it is cut. Answers are counted by the second, and a second
+ * counts until the whole of it is more than a minute ago, so room comes back at most one second late
+ * and never early.
+ *
  * @module
  */
 
@@ -19,12 +23,21 @@ export interface Shed {
 }
 
 const WINDOW_MS = 60_000;
+/** Seconds that are counted: those of a minute, and the one that it begins in. */
+const SECONDS = WINDOW_MS / 1000 + 1;
+
+/** The answers of the last minute, by the second. */
+interface Window {
+  /** The newest second that is counted in. */
+  second: number;
+  readonly counts: Uint32Array;
+  total: number;
+}
 
 export class Answers {
   #max: number;
   readonly #now: () => number;
-  /** Per agent: start of the current window on the monotonic clock, and answers in it. */
-  readonly #windows = new Map<string, { start: number; count: number; previous: number }>();
+  readonly #windows = new Map<string, Window>();
   readonly #shed = new Map<string, { count: number; first: string; last: string; since: number }>();
 
   /**
@@ -40,38 +53,34 @@ export class Answers {
     this.#max = value;
   }
 
-  #window(agent: string): { start: number; count: number; previous: number } {
-    const now = this.#now();
+  /** The agent's window, with what is more than a minute ago taken out. */
+  #window(agent: string): Window {
+    const second = Math.floor(this.#now() / 1000);
     let w = this.#windows.get(agent);
     if (w === undefined) {
-      w = { start: now, count: 0, previous: 0 };
+      w = { second, counts: new Uint32Array(SECONDS), total: 0 };
       this.#windows.set(agent, w);
     }
-    const age = now - w.start;
-    if (age >= 2 * WINDOW_MS) {
-      w.start = now;
-      w.count = 0;
-      w.previous = 0;
-    } else if (age >= WINDOW_MS) {
-      w.start += WINDOW_MS;
-      w.previous = w.count;
-      w.count = 0;
+    for (let n = Math.min(second - w.second, SECONDS); n > 0; n--) {
+      const at = (second - n + 1) % SECONDS;
+      w.total -= w.counts[at] ?? 0;
+      w.counts[at] = 0;
     }
+    w.second = Math.max(w.second, second);
     return w;
   }
 
   /**
    * Counts one answer.
    *
-   * The window slides: what the previous minute still weighs counts in proportion.
-   *
-   * @returns false when the agent is above its cap and the answer is to be shed
+   * @returns false when the agent is at its cap and the answer is to be shed
    */
   take(agent: string): boolean {
     const w = this.#window(agent);
-    const weight = 1 - (this.#now() - w.start) / WINDOW_MS;
-    if (w.count + w.previous * Math.max(0, weight) >= this.#max) return false;
-    w.count++;
+    if (w.total >= this.#max) return false;
+    const at = w.second % SECONDS;
+    w.counts[at] = (w.counts[at] ?? 0) + 1;
+    w.total++;
     return true;
   }
 
