@@ -539,9 +539,12 @@ Deno.test("Q13 output beyond the cap is counted, not kept, and the result stays 
           false,
         ]);
         assertEquals(stdout?.head, LINE.repeat(1024));
-        assertEquals(stdout?.tail, LINE.repeat(1024));
-        assertEquals(stdout?.dropped_bytes, 50_000_000 - 2 * 16_384);
-        assertEquals(size("big.stdout"), CAP);
+        // Beside the gap the first line may be half of something, so it is left out.
+        const tail = stdout?.tail ?? "";
+        assertEquals(tail, LINE.repeat(1023));
+        assertEquals(stdout?.dropped_bytes, 50_000_000 - 16_384 - tail.length);
+        const kept = size("big.stdout");
+        assert(kept <= CAP && kept > CAP - 2 * LINE.length, `${kept} bytes are kept`);
       }, () =>
         assert(size("big.json") < 80_000), ["big"]),
   );

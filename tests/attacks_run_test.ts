@@ -300,8 +300,9 @@ Deno.test("hostile arguments and programs start nothing but what was trusted", a
       { late: {}, main: { verbs: ["ok", "hold"] } },
     ];
     for (const [i, { late, main }] of narrowed.entries()) {
+      const held = arena.ran().length;
       bridge.submit(`x8-hold-policy-${i}`, { verb: "hold" });
-      await until("the holder", () => bridge.result(`x8-hold-policy-${i}`)?.state === "running");
+      await until("the holder", () => arena.ran().length > held);
       bridge.submit(`x8-policy-${i}`, { verb: "late" });
       await until("the waiter", () => bridge.result(`x8-policy-${i}`)?.waiting_for === "lock");
       const parsed = JSON.parse(policy);
@@ -383,8 +384,9 @@ Deno.test("hostile arguments and programs start nothing but what was trusted", a
     const path = `${base}/late`;
     const { mtime } = Deno.statSync(path);
     const text = Deno.readTextFileSync(path);
+    const held = arena.ran().length;
     bridge.submit("x8-hold", { verb: "hold" });
-    await until("the holder", () => bridge.result("x8-hold")?.state === "running");
+    await until("the holder", () => arena.ran().length > held);
     bridge.submit("x8-late", { verb: "late" });
     await until("the waiter", () => bridge.result("x8-late")?.waiting_for === "lock");
     Deno.truncateSync(path);
@@ -404,8 +406,9 @@ Deno.test("hostile arguments and programs start nothing but what was trusted", a
   });
 
   await t.step("X8 a file that becomes a link while its request waits is not used", async () => {
+    const held = arena.ran().length;
     bridge.submit("x8-hold-2", { verb: "hold" });
-    await until("the holder", () => bridge.result("x8-hold-2")?.state === "running");
+    await until("the holder", () => arena.ran().length > held);
     bridge.submit("x8-reads", { verb: "reads", args: { file: "note" } });
     await until("the waiter", () => bridge.result("x8-reads")?.waiting_for === "lock");
     const path = `${base}/files/note`;
