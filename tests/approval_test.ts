@@ -288,6 +288,48 @@ Deno.test("an approved request that a kill switch, or chb once, finds waiting", 
   assertEquals(scene.runs(), ["k1 one w"]);
 });
 
+Deno.test("what an agent chose as an argument looks like nothing else, and is shown to its end", async () => {
+  const show = verb(["/usr/bin/true", "--", "{text}"], {
+    class: "mutating",
+    approval: "always",
+    args: { text: { type: "text", max_length: 8000 } },
+  });
+  await using bridge = await TestBridge.start({
+    policy: {
+      agents: {
+        main: { verbs: ["show"], scope: "mutating" },
+        other: { verbs: ["show"], scope: "mutating" },
+      },
+      verbs: { show },
+    },
+    agents: ["main", "other"],
+  });
+  const ask = async (id: string, text: string, agent = "main") => {
+    const temporary = bridge.path("spool", agent, "queue", `.${id}.tmp`);
+    Deno.writeTextFileSync(temporary, JSON.stringify({ verb: "show", args: { text } }));
+    Deno.renameSync(temporary, bridge.path("spool", agent, "queue", `${id}.json`));
+    await until(id, () => there(bridge.path("spool", agent, "results", `${id}.json`)));
+    const { out } = await bridge.chb("show", `${agent}/${id}`);
+    return out.split("\n").slice(0, out.split("\n").indexOf("the request:"));
+  };
+  const forged = `ok${" ".repeat(69)}program  /usr/bin/safe${" ".repeat(59)}  arg 3  --dry-run`;
+  const shown = await ask("forged", forged);
+  for (const line of shown) assert(line.length <= 80, line);
+  const words = shown.filter((line) => /--dry-run|\/usr\/bin\/safe/.test(line));
+  assertEquals(words.length, 2);
+  for (const line of words) assertMatch(line, /^ {9}\| /);
+  assert((await ask("plain", "web")).includes("  arg 2  web"));
+  assert((await ask("spaces", "web  ")).includes('  arg 2  "web  "'));
+  // Escaped it is six times as long.
+  const end = await ask("long", `${"\u00e9".repeat(3990)}the-end`);
+  assertStringIncludes(end.join(""), "the-end");
+  // What one agent asks for, and be it a thousand requests, does not hide another's.
+  for (let i = 0; i < 60; i++) bridge.submit(`m${i}`, { verb: "show", args: { text: "x" } });
+  await until("all of them", () => bridge.result("m59"));
+  await ask("last", "y", "other");
+  assertStringIncludes((await bridge.chb("pending")).out, "other/last: show");
+});
+
 Deno.test("quoted() leaves no way out of the bar", () => {
   for (
     const text of ["", "a", "a\nb", "a\r\nb\rc\u2028d\u2029e\x85f\x0bg\x1b[1A", "x".repeat(300)]

@@ -92,6 +92,25 @@ Deno.test("what humans do is recorded, and a repair of the text too", async () =
   assertEquals((await bridge.chb("audit", "verify")).code, 0);
 });
 
+Deno.test("a text that is changed while the daemon serves is mended, and that is recorded", async () => {
+  await using bridge = await TestBridge.start();
+  await bridge.ask("a1", { verb: "true" });
+  const path = bridge.path("state/audit/audit.jsonl");
+  const repairs = () => bridge.audit().filter((r) => r["event"] === "repaired");
+  assertEquals(repairs(), []);
+  Deno.removeSync(path);
+  await bridge.ask("a2", { verb: "true" });
+  await until("the first record of it", () => there(path) && repairs().length === 1);
+  assertEquals([repairs()[0]?.["what"], repairs()[0]?.["cut_bytes"]], ["audit-text", 0]);
+  assert(Number(repairs()[0]?.["appended"]) > 3);
+  Deno.writeTextFileSync(path, "not a record", { append: true });
+  await bridge.ask("a3", { verb: "true" });
+  await until("the second", () => repairs().length === 2);
+  assertEquals([repairs()[1]?.["cut_bytes"], repairs()[1]?.["appended"]], [12, 0]);
+  assertStringIncludes(bridge.log, "audit-text-repaired");
+  assertEquals((await bridge.chb("audit", "verify")).code, 0);
+});
+
 Deno.test("an agent's mirror has its own records, without what is the host's, and masked", async () => {
   const policy = {
     agents: {

@@ -183,6 +183,22 @@ Deno.test("chb kill refuses what would raise no switch: no reason, no such agent
   assertEquals(up, []);
 });
 
+Deno.test("chb resume lowers the switch of an agent that was never served, and says what it cannot", async () => {
+  await using bridge = await TestBridge.make();
+  // What status and doctor print for it has to work.
+  Deno.writeTextFileSync(bridge.path("state/KILL.mian"), "");
+  assertStringIncludes((await bridge.chb("status")).out, "./bin/chb resume --agent mian");
+  const { code, err } = await bridge.chb("resume", "--agent", "mian");
+  assertEquals(code, 0, err);
+  assert(!there(bridge.path("state/KILL.mian")));
+  assertEquals((await bridge.chb("resume", "--agent", "mian")).code, 64);
+  Deno.mkdirSync(bridge.path("state/KILL/full"), { recursive: true });
+  const held = await bridge.chb("resume");
+  assertEquals(held.code, 1);
+  assertStringIncludes(held.err, "rm -r state/KILL");
+  assert(there(bridge.path("state/KILL")));
+});
+
 Deno.test("markUnfinishedRuns() marks what has no outcome, of one agent or of all", () => {
   const root = Deno.makeTempDirSync({ prefix: "chb-mark-" });
   try {

@@ -81,3 +81,44 @@ echo "plain $MYSQL_PASSWORD"
     0o600,
   );
 });
+
+Deno.test("a secret in what a human says to an agent is masked too, with a daemon or without", async () => {
+  const policy = {
+    agents: { main: { verbs: ["ask"], scope: "mutating" } },
+    verbs: { ask: verb(["/usr/bin/true"], { class: "mutating", approval: "always" }) },
+    redact: [SECRET],
+  };
+  await using bridge = await TestBridge.start({ policy });
+  const words = `see ${SECRET} there`;
+  const waits = (id: string) =>
+    until(`${id} to wait`, () => bridge.result(id)?.waiting_for === "approval");
+  for (const id of ["d1", "c1", "d2"]) {
+    bridge.submit(id, { verb: "ask" });
+    await waits(id);
+  }
+  const said = async (...args: string[]) => {
+    const { code, err } = await bridge.chb(...args);
+    assertEquals(code, 0, err);
+  };
+  await said("deny", "main/d1", "--reason", words);
+  await said("cancel", "main/c1", "--reason", words);
+  await said("tell", words);
+  await bridge.stop();
+  await said("deny", "main/d2", "--reason", words);
+  await said("tell", words);
+  await bridge.serve();
+  await until("the second message", () => {
+    try {
+      return Deno.lstatSync(bridge.path("spool/main/inbox/messages/2.json")).isFile;
+    } catch {
+      return false;
+    }
+  });
+  assertEquals((await bridge.final("d1")).message, "A human said no: see [masked] there");
+  assertEquals((await bridge.final("d2")).message, "A human said no: see [masked] there");
+  assertEquals(
+    (await bridge.final("c1")).message,
+    "The request was cancelled by a human: see [masked] there",
+  );
+  assert(!readable(bridge).includes(SECRET.slice(0, 12)), "it can be read");
+});

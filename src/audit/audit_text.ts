@@ -72,6 +72,9 @@ export interface Repair {
   readonly lost?: RecordRef;
 }
 
+/** What an append found changed by somebody else, and put right. */
+export type Mended = Pick<Repair, "cut_bytes" | "appended">;
+
 /** Records read from the ledger at once. */
 const BATCH = 500;
 
@@ -86,6 +89,7 @@ export class AuditText {
   /** What the last append or repair left; believed as long as the file ends there. */
   #end: TextEnd | null = null;
   #fault: string | null = null;
+  #mended: Mended | null = null;
 
   /** @param path the text, below the working directory */
   constructor(path = "state/audit/audit.jsonl") {
@@ -115,9 +119,15 @@ export class AuditText {
     if (last === undefined) return true;
     try {
       const level = this.#open((fd) => {
+        const { size } = fstatSync(fd);
+        // What an append of our own left when it failed is nobody else's doing.
+        const changed = this.#fault === null && this.#end !== null && this.#end.end !== size;
         const found = this.#find(fd);
-        if (fstatSync(fd).size > found.end) ftruncateSync(fd, found.end);
-        this.#catchUp(fd, found, records, this.#source);
+        const cut_bytes = Math.max(0, size - found.end);
+        if (cut_bytes > 0) ftruncateSync(fd, found.end);
+        const written = this.#catchUp(fd, found, records, this.#source);
+        const appended = Math.max(0, written - records.length);
+        if (changed && cut_bytes + appended > 0) this.#mended = { cut_bytes, appended };
         return (this.#end?.head?.seq ?? 0) >= last.seq;
       });
       this.#fault = level ? null : "gap";
@@ -188,6 +198,13 @@ export class AuditText {
     return report.ok
       ? { ok: true, head: report.head }
       : { ok: false, seq: report.seq, problem: report.problem };
+  }
+
+  /** What appends put right since the last call, or null: whoever made the text owes a record of it. */
+  takeMended(): Mended | null {
+    const mended = this.#mended;
+    this.#mended = null;
+    return mended;
   }
 
   /** Bytes of the text as this process left it; 0 before the first append or repair. */

@@ -10,7 +10,6 @@
  */
 import type { Approval } from "../ledger/approvals.ts";
 import type { Row } from "../ledger/types.ts";
-import { policyPrograms } from "../policy/programs.ts";
 import { coded, isoTime, type Result } from "../result.ts";
 import { transition } from "../transitions.ts";
 import { DIGEST_CHARS, planOf, shortDigest } from "./approval.ts";
@@ -24,7 +23,7 @@ import { findRow, type RequestName, requestName } from "./find_row.ts";
 import { pendingResult } from "./pending_result.ts";
 import { base } from "./row_fields.ts";
 import { dropHold } from "./spends.ts";
-import { TrustStore } from "./trust_store.ts";
+import { trustOf, wordsFor } from "./trust_of.ts";
 import { waitingEntry } from "./waiting_entry.ts";
 
 /** Longest reason, characters. */
@@ -45,18 +44,6 @@ export interface DenyArgs {
 
 function no(message: string): ControlAnswer {
   return { ok: false, message };
-}
-
-/** The trusted base: the daemon's, or the ledger's own where no daemon serves. */
-export function trustOf(context: Pick<ControlContext, "ledger" | "live">): TrustStore {
-  if (context.live !== null) return context.live.core.trust;
-  const first = new TrustStore(new Set());
-  first.reload(context.ledger);
-  if (first.policy === null) return first;
-  // Which programs a daemon was granted shows when one starts.
-  const trust = new TrustStore(new Set(policyPrograms(first.policy)));
-  trust.reload(context.ledger);
-  return trust;
 }
 
 /** The request and its approval, when it waits for a word; else why it does not. */
@@ -169,13 +156,14 @@ export const controlDeny: ControlCommand<DenyArgs> = {
       return no("the policy wants to know who says so: add --by NAME");
     }
     const now = context.now();
+    const why = wordsFor(context, reason);
     const answer = once(context, (tx) => {
       const audit = tx.append({
         event: "denied",
         agent: row.agent,
         id: row.id,
         by: context.by,
-        why: reason,
+        why,
         control: context.name,
       });
       tx.putApproval(row.rid, { ...approval, state: "denied", by: context.by, at_ms: now });
@@ -185,7 +173,7 @@ export const controlDeny: ControlCommand<DenyArgs> = {
         state: "done",
         ...coded("approval-denied"),
         stage: "approval",
-        message: `A human said no: ${reason}`,
+        message: `A human said no: ${why}`,
         hint: "Do not send it again as it is; ask the person, or find another way",
         finished_at: isoTime(now),
         audit,

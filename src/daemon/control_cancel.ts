@@ -8,6 +8,7 @@ import { markCancel } from "../run/order_file.ts";
 import { cancelRow } from "./cancel.ts";
 import { type ControlCommand, once } from "./control_command.ts";
 import { findRow, type RequestName, requestName } from "./find_row.ts";
+import { wordsFor } from "./trust_of.ts";
 
 /** Longest reason, characters. */
 export const MAX_CANCEL_REASON = 500;
@@ -34,8 +35,9 @@ export const controlCancel: ControlCommand<CancelArgs> = {
     if (found.row === null) return { ok: false, message: found.why };
     const { row } = found;
     const what = `${row.agent}/${row.id}`;
+    const why = reason === null ? null : wordsFor(context, reason);
     const answer = once(context, (tx) => {
-      const ask = { by: "human", reason } as const;
+      const ask = { by: "human", reason: why } as const;
       const facts = { human: context.by, control: context.name };
       const did = cancelRow(tx, row, ask, context.now(), facts);
       const data = { what: did, agent: row.agent, id: row.id };

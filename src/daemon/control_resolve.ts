@@ -7,11 +7,11 @@ import { defaultPolicy } from "../policy/default_policy.ts";
 import { isoTime } from "../result.ts";
 import { transition } from "../transitions.ts";
 import { awaitingResult, renewApproval } from "./approval.ts";
-import { trustOf } from "./control_approve.ts";
 import { type ControlCommand, once } from "./control_command.ts";
 import { findRow, type RequestName, requestName } from "./find_row.ts";
 import { pendingResult } from "./pending_result.ts";
 import { resolvedEvent, settleRow } from "./resolve.ts";
+import { trustOf, wordsFor } from "./trust_of.ts";
 
 /** Longest note, characters. */
 export const MAX_NOTE = 1000;
@@ -57,7 +57,7 @@ export const controlResolve: ControlCommand<ResolveArgs> = {
     const resolved = {
       as,
       by: "human",
-      ...(note === null ? {} : { note }),
+      ...(note === null ? {} : { note: wordsFor(context, note) }),
       at: isoTime(now),
     } as const;
     const group = row.pgid !== null && row.pgid > 0 ? row.pgid : null;

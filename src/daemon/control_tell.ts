@@ -6,6 +6,7 @@
 import { isId } from "../names.ts";
 import { type ControlCommand, once } from "./control_command.ts";
 import { MESSAGE_BYTES, messageText, publishMessage } from "./messages.ts";
+import { wordsFor } from "./trust_of.ts";
 
 /** What `chb tell` hands over. */
 export interface TellArgs {
@@ -34,8 +35,8 @@ export const controlTell: ControlCommand<TellArgs> = {
       const { n } = tx.tell({
         agent: args.agent,
         at_ms: now,
-        sender: context.by === "" ? "a person on the host" : context.by,
-        text: messageText(args.text),
+        sender: context.by === "" ? "a person on the host" : wordsFor(context, context.by),
+        text: messageText(wordsFor(context, args.text)),
         ask: args.ask,
         reply_by_ms: args.within_s === null ? null : now + Math.round(args.within_s * 1000),
         run: null,

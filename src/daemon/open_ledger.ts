@@ -67,6 +67,7 @@ export function openLedger(
   }
   // A start that a commit lets happen goes before the text.
   let waiting: StoredRecord[] = [];
+  let closing = false;
   const append = () => {
     if (waiting.length === 0) return;
     const records = waiting;
@@ -74,19 +75,31 @@ export function openLedger(
     text.append(records);
     tell(text.fault);
     opened.follow?.(records);
+    const mended = text.takeMended();
+    if (mended === null) return;
+    log("WARN", "audit-text-repaired", { ...mended });
+    try {
+      if (!closing) recordRepair(ledger, mended);
+    } catch (error) {
+      // A ledger that takes nothing now says so itself; the log has told it.
+      if (!(error instanceof LedgerError)) throw error;
+    }
   };
   const opened: OpenedLedger = { ledger, text, textFault: () => text.fault, append, follow: null };
   ledger.afterCommit = (records) => {
     if (waiting.length === 0) setImmediate(append);
     waiting.push(...records);
   };
-  ledger.beforeClose = append;
+  ledger.beforeClose = () => {
+    closing = true;
+    append();
+  };
   if (repair !== null) recordRepair(ledger, repair);
   return opened;
 }
 
 /** Records what a repair of the text did, when it did something. */
-export function recordRepair(ledger: Ledger, repair: Repair): void {
+export function recordRepair(ledger: Ledger, repair: Omit<Repair, "head">): void {
   const { cut_bytes, appended, lost } = repair;
   if (cut_bytes === 0 && appended === 0 && lost === undefined) return;
   ledger.transaction((tx) => {

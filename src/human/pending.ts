@@ -5,7 +5,7 @@
  */
 import { EXIT } from "../codes.ts";
 import { planOf } from "../daemon/approval.ts";
-import { trustOf } from "../daemon/control_approve.ts";
+import { trustOf } from "../daemon/trust_of.ts";
 import { isoTime } from "../result.ts";
 import { insistOnRoot } from "./agent_option.ts";
 import type { Command } from "./command.ts";
@@ -14,6 +14,21 @@ import { readLedger } from "./reading.ts";
 
 /** Requests that are shown in full. */
 const SHOWN = 50;
+
+/** The first of each agent before the second of any, so that none hides another's; in their order. */
+function inTurns<T extends { readonly row: { readonly agent: string } }>(
+  all: readonly T[],
+  max: number,
+): T[] {
+  const counts = new Map<string, number>();
+  const ranked = all.map((one) => {
+    const rank = counts.get(one.row.agent) ?? 0;
+    counts.set(one.row.agent, rank + 1);
+    return { one, rank };
+  });
+  const chosen = new Set(ranked.toSorted((a, b) => a.rank - b.rank).slice(0, max));
+  return ranked.filter((one) => chosen.has(one)).map(({ one }) => one);
+}
 
 export const pending: Command = {
   name: "pending",
@@ -56,7 +71,7 @@ export const pending: Command = {
         return EXIT.ok;
       }
       if (waiting.length === 0) io.out("Nothing waits for your word\n");
-      const shown = waiting.slice(0, SHOWN);
+      const shown = inTurns(waiting, SHOWN);
       io.out(shown.map(({ row, approval }) => planText(row, approval, plan(row))).join("\n"));
       const more = waiting.length - shown.length;
       if (more > 0) io.out(`\n${more} more: ./bin/chb pending --json\n`);

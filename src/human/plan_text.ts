@@ -29,12 +29,33 @@ export function planText(row: LightRow, approval: Approval | null, plan: Plan | 
       : `digest ${shortDigest(plan.digest)}\n`);
 }
 
+/** Longest part of an argument in a line, characters: with what stands before it, 80 columns. */
+const WORD_WIDTH = 66;
+
+/**
+ * An argument in lines that a terminal does not break. An agent may have chosen it, so one that
+ * could look like lines of its own, or end in spaces that nobody sees, stands in quotes, and all
+ * of it behind bars.
+ */
+function wordLines(word: string, n: number): string[] {
+  const safe = printable(word, 1_000_000);
+  const lead = `  arg ${n}  `;
+  if (/^[^ "]+$/.test(safe) && safe.length <= WORD_WIDTH) return [lead + safe];
+  const text = `"${safe.replaceAll('"', '\\"')}"`;
+  if (text.length <= WORD_WIDTH) return [lead + text];
+  const lines = [lead.trimEnd()];
+  for (let at = 0; at < text.length; at += WORD_WIDTH) {
+    lines.push(`         | ${text.slice(at, at + WORD_WIDTH)}`);
+  }
+  return lines;
+}
+
 /** Program, every argument, working directory, environment names, base. */
 function commandText(plan: Plan): string {
   const { command } = plan;
   const lines = [
     `program  ${printable(command.program, 4096)}`,
-    ...command.argv.map((word, i) => `  arg ${i + 1}  ${printable(word, 10_000)}`),
+    ...command.argv.flatMap((word, i) => wordLines(word, i + 1)),
     `cwd      ${printable(command.cwd, 4096)}`,
     `env      ${Object.keys(command.env).sort().join(" ") || "(empty)"}`,
     ...plan.base.map(({ path, sha256 }) => `base     ${printable(path, 4096)} sha256 ${sha256}`),

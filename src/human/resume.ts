@@ -6,6 +6,8 @@
  */
 import { EXIT } from "../codes.ts";
 import { isRaised, lowerSwitch, raisedSwitches, switchName } from "../daemon/kill_switch.ts";
+import { errorCode, ExitError } from "../errors.ts";
+import { isId } from "../names.ts";
 import { agentOption, byOption, insistOnRoot } from "./agent_option.ts";
 import type { Command } from "./command.ts";
 import { control } from "./control_client.ts";
@@ -26,12 +28,19 @@ export const resume: Command = {
   json: true,
   async run(args, io) {
     insistOnRoot();
-    const agent = agentOption(args);
+    const named = args.options["agent"];
+    // A switch may be up for an agent that was never served, and has to go down as it went up.
+    const agent = isId(named) && isRaised(switchName(named)) ? named : agentOption(args);
     const name = switchName(agent);
     const up = isRaised(name);
     if (up) {
       await control({ chb: 1, command: "resume", by: byOption(args), agent });
-      lowerSwitch(name);
+      try {
+        lowerSwitch(name);
+      } catch (error) {
+        if (errorCode(error) !== "ENOTEMPTY") throw error;
+        throw new ExitError(EXIT.finding, `state/${name} is a directory: rm -r state/${name}`);
+      }
     }
     const left = raisedSwitches();
     if (args.json) {

@@ -6,8 +6,8 @@
 import { EXIT } from "../codes.ts";
 import { ExitError } from "../errors.ts";
 import { planOf } from "../daemon/approval.ts";
-import { trustOf } from "../daemon/control_approve.ts";
 import { findRow } from "../daemon/find_row.ts";
+import { trustOf } from "../daemon/trust_of.ts";
 import { amountText } from "../policy/amount.ts";
 import { insistOnRoot } from "./agent_option.ts";
 import type { Command } from "./command.ts";
