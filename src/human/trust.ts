@@ -28,6 +28,7 @@ import {
   fileLines,
   hashBase,
   type Hashes,
+  notPlain,
   readBefore,
   reviewLines,
 } from "./trust_review.ts";
@@ -128,6 +129,14 @@ export const trust: Command = {
     const requires = requiredFiles(policy);
     const before = readBefore();
     const hashes = hashBase(programs.map((program) => program.path));
+    const odd = notPlain(hashes);
+    if (odd.length > 0) {
+      throw new ExitError(
+        EXIT.config,
+        `${odd.map((path) => printable(path)).join(", ")}: no plain file, and base/ holds only ` +
+          "files and directories: put a copy of what it leads to there, or remove it",
+      );
+    }
     const compose = await checkCompose(policy, Deno.cwd());
     const denied = compose.some((one) => one.denied.length > 0);
     if (!args.json) {

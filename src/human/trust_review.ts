@@ -59,11 +59,14 @@ export function readBefore(): Before {
   }
 }
 
+/** Stands for the hash of what is there and no regular file. */
+const NO_FILE = "(no plain file)";
+
 function hashOf(path: string): string {
   try {
     const seen = look(path);
     if (seen === null) return "(missing)";
-    if (seen.kind !== "file") return "(no plain file)";
+    if (seen.kind !== "file") return NO_FILE;
     if (seen.size > MAX_BYTES) return "(too large)";
     return sha256(Deno.readFileSync(path));
   } catch (error) {
@@ -86,6 +89,16 @@ function baseFiles(directory = "base", found: string[] = []): string[] {
 export function hashBase(programs: readonly string[]): Hashes {
   const paths = new Set(["bin/chb", ...baseFiles(), ...programs]);
   return new Map([...paths].sort().map((path) => [path, hashOf(path)]));
+}
+
+/**
+ * What in `base/` is neither a file nor a directory. A link that came along with a copied tree leads
+ * wherever its author wanted; a start refuses it, and so does a trust.
+ */
+export function notPlain(hashes: Hashes): string[] {
+  return [...hashes].flatMap(([path, hash]) =>
+    path.startsWith("base/") && hash === NO_FILE ? [path] : []
+  );
 }
 
 /** Lines on the files: what is new, gone or another one; `all` tells the rest too. */
