@@ -232,7 +232,7 @@ export class TestBridge implements AsyncDisposable {
       if (line !== undefined) return line;
       if (over) throw new Error(`The daemon left:\n${this.#stderr}`);
       return null;
-    });
+    }, 60_000);
   }
 
   /** What the daemon wrote to standard error so far. */
