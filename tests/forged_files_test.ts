@@ -74,7 +74,7 @@ Deno.test("Q4 forged results, status, mirror and kill switch deceive neither the
   await bridge.serve();
   assertEquals((await bridge.ask("s3", { verb: "say" })).outcome, "succeeded");
   bridge.submit("deploy", { verb: "fail" });
-  await until("the result again", () => bridge.result("deploy")?.replays === 2);
+  await until("the result again", () => (bridge.result("deploy")?.replays ?? 0) >= 2);
   await until(
     "the mirror again",
     () => there(inbox("audit.jsonl")) && Deno.readTextFileSync(inbox("audit.jsonl")).includes("s3"),
