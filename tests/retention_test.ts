@@ -151,7 +151,9 @@ Deno.test("ids without end leave ledger, results and inbox within their caps", a
   assertEquals((await bridge.chb("trust", "--yes")).code, 0);
   await bridge.serve();
   /** Another agent asks in the middle of the flood and has its answer before that has gone. */
+  const waits: number[] = [];
   const second = async (id: string) => {
+    const begun = performance.now();
     Deno.writeTextFileSync(bridge.path(`spool/second/queue/${id}.json`), '{"verb":"count"}');
     const result = bridge.path(`spool/second/results/${id}.json`);
     await until(
@@ -159,6 +161,7 @@ Deno.test("ids without end leave ledger, results and inbox within their caps", a
       () => there(result) && Deno.readTextFileSync(result).includes('"succeeded"'),
       60_000,
     );
+    waits.push(performance.now() - begun);
   };
   await bridge.ask("kept", { verb: "count", idempotency_key: "k" });
   const kinds: readonly [string, () => string][] = [
@@ -186,6 +189,12 @@ Deno.test("ids without end leave ledger, results and inbox within their caps", a
   assert(files <= 200 && files > 100, `${files} files`);
   assert(most <= 200 + 1500, `${most} files at the most`);
   assert([...Deno.readDirSync(bridge.path("spool/main/inbox/refused"))].length <= 200);
+  assert(Deno.statSync(bridge.path("spool/main/inbox/audit.jsonl")).size <= 8 * 1024 * 1024);
+  // The end of a flood serves the other agent as the beginning does; generous for a busy machine.
+  const half = waits.length >> 1;
+  const middle = (some: number[]) => some.sort((a, b) => a - b)[some.length >> 1] ?? 0;
+  const [early, late] = [middle(waits.slice(0, half + 1)), middle(waits.slice(half))];
+  assert(late < 10 * early + 5000, `${early} ms early, ${late} ms late`);
   await bridge.stop();
   const db = new DatabaseSync(bridge.path("state/ledger.db"), { readOnly: true });
   const count = (sql: string) => Number((db.prepare(sql).get() as { n: number }).n);
