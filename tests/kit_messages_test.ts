@@ -128,6 +128,51 @@ done
 cat q1.reply bad.error link.error
 `;
 
+Deno.test("what a command does to its directory of messages harms nobody", async () => {
+  const script = (text: string) => `#!/bin/sh\ncd "$CHB_MESSAGES" || exit 9\n${text}`;
+  await using bridge = await TestBridge.start({
+    scripts: {
+      "away.sh": script('rm -r "$CHB_MESSAGES"; ln -s "$BAIT" "$CHB_MESSAGES"; sleep 2\n'),
+      "many.sh": script(
+        'i=0; while [ $i -lt 150 ]; do echo \'{"text":"x"}\' > .$i; i=$((i+1)); done\n' +
+          "i=0; while [ $i -lt 150 ]; do mv .$i $i.json; i=$((i+1)); done\n" +
+          "until [ $(ls | grep -c 'error$') -ge 50 ]; do sleep 0.1; done\n",
+      ),
+    },
+    verbs: Object.fromEntries(["away", "many"].map((name) => [
+      name,
+      verb([`base/${name}.sh`], { class: "mutating", timeout_s: 60, messages: true }),
+    ])),
+    programs: ["base/away.sh", "base/many.sh"],
+    trust: false,
+  });
+  const bait = join(bridge.outside, "bait");
+  Deno.mkdirSync(bait);
+  for (const name of ["a", "b.json"]) {
+    Deno.writeTextFileSync(join(bait, name), '{"text":"of the host"}');
+  }
+  const policy = JSON.parse(Deno.readTextFileSync(bridge.path("bridge.jsonc")));
+  policy.env = { PATH: "/usr/bin:/bin", BAIT: bait };
+  Deno.writeTextFileSync(bridge.path("bridge.jsonc"), JSON.stringify(policy));
+  assertEquals((await bridge.chb("trust", "--yes")).code, 0);
+  const directory = join(bridge.root, "state/messages");
+  const cleared = () =>
+    until("the directories to be gone", () => {
+      return there(directory) && [...Deno.readDirSync(directory)].length === 0;
+    });
+  bridge.submit("r1", { verb: "away" });
+  assertEquals((await bridge.final("r1", 40_000)).code, 0);
+  await cleared();
+  assertEquals([...Deno.readDirSync(bait)].length, 2, "the host's files were removed");
+  assertEquals(message(bridge, 1), null);
+  // Its bound holds however fast they come, so it does not push out what others said.
+  bridge.submit("r2", { verb: "many" });
+  assertEquals((await bridge.final("r2", 40_000)).code, 0);
+  await cleared();
+  assert(message(bridge, 100) !== null);
+  assertEquals(message(bridge, 101), null);
+});
+
 Deno.test("a running command asks the agent and waits for the answer, with a deadline", async () => {
   await using bridge = await TestBridge.start({
     scripts: { "asker.sh": ASKER },

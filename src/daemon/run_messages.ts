@@ -10,13 +10,16 @@
  *    lost nor told twice.
  * 3. A reply is written whole under another name and renamed: a command that sees it sees all of it.
  * 4. When the run has ended nobody waits any more: open questions are closed, the files removed.
- * 5. Where no verb has messages, nothing here touches the disk.
+ * 5. A directory that is none any more, a link above all, is removed and never looked into: what it
+ *    leads to is nobody's message. What a command left that cannot be removed holds up no other run.
+ * 6. Where no verb has messages, nothing here touches the disk.
  *
  * @module
  */
 import { errorCode } from "../errors.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import { isId, isRun } from "../names.ts";
+import { readPlain } from "../run/read_plain.ts";
 import { look } from "../spool/look.ts";
 import type { Log } from "./log.ts";
 import { MESSAGE_BYTES, messageText, publishMessage } from "./messages.ts";
@@ -117,11 +120,18 @@ export class RunMessages {
   /** Takes new messages, hands replies over, and clears up behind runs that have ended. */
   pump(): void {
     const active = this.#deps.active();
-    for (const run of names(MESSAGES_DIR) ?? []) {
+    const there = names(MESSAGES_DIR) ?? [];
+    const runs = there.length < LOOK_MAX ? there : new Set([...active.keys(), ...there]);
+    for (const run of runs) {
       if (!isRun(run)) continue;
       const running = active.get(run);
       try {
-        if (running !== undefined && !running.finished) this.#serve(run, running);
+        const kind = look(`${MESSAGES_DIR}/${run}`)?.kind;
+        if (kind === undefined) continue;
+        if (kind !== "directory") {
+          this.#deps.log("WARN", "run-messages", { run, error: "replaced" });
+          Deno.removeSync(`${MESSAGES_DIR}/${run}`);
+        } else if (running !== undefined && !running.finished) this.#serve(run, running);
         else this.#end(run, running);
       } catch (error) {
         this.#deps.log("WARN", "run-messages", { run, error: errorCode(error) ?? String(error) });
@@ -133,14 +143,16 @@ export class RunMessages {
     const directory = `${MESSAGES_DIR}/${run}`;
     const stored = new Map(this.#deps.ledger.runMessages(run).map((m) => [m.name, m]));
     const there = names(directory) ?? [];
+    let sent = stored.size;
     for (const file of there.filter((name) => name.endsWith(".json")).sort()) {
       const name = file.slice(0, -".json".length);
       if (!isId(name)) continue;
       if (!stored.has(name)) {
-        const wrong = stored.size >= RUN_MAX
+        const wrong = sent >= RUN_MAX
           ? `a run sends at most ${RUN_MAX} messages`
           : this.#take(run, running, name);
-        if (wrong !== null) writeWhole(directory, `${name}.error`, `${wrong}\n`);
+        if (wrong === null) sent++;
+        else writeWhole(directory, `${name}.error`, `${wrong}\n`);
       }
       Deno.removeSync(`${directory}/${file}`);
     }
@@ -157,7 +169,9 @@ export class RunMessages {
     const seen = look(path);
     if (seen?.kind !== "file") return "it is no plain file";
     if (seen.size > FILE_BYTES) return `it is larger than ${FILE_BYTES} bytes`;
-    const wanted = parseWanted(Deno.readTextFileSync(path));
+    const bytes = readPlain(path, FILE_BYTES);
+    if (bytes === null) return "it is no plain file";
+    const wanted = parseWanted(new TextDecoder().decode(bytes));
     if (typeof wanted === "string") return wanted;
     const at_ms = now();
     const message = ledger.transaction((tx) => {
