@@ -276,3 +276,58 @@ Deno.test("waiting_for turns from lock to slot when the lock is free and the slo
   assertEquals((await bridge.final("young")).outcome, "succeeded");
   await sleep(0);
 });
+
+Deno.test("a cancel of a run whose shim died says that it may have done something, and nothing runs again", async () => {
+  await using counted = await countedBridge({
+    verbs: { slow: marking(["slow"], { on_crash: "rerun", timeout_s: 120 }) },
+    then: SLOW,
+    limits: { grace_s: 0.5 },
+  });
+  const { bridge, runs } = counted;
+  await bridge.serve();
+  bridge.submit("run", { verb: "slow" });
+  await until("the run", () => runs().includes("run"));
+  const record = () => bridge.audit().find((r) => r["id"] === "run" && r["event"] === "started");
+  const started = await until("the record", record);
+  const taken = bridge.path("state/runs", String(started["run"]), "taken.json");
+  const { pgid } = JSON.parse(Deno.readTextFileSync(taken));
+  // It stands still, so that the cancel comes before its death is seen and it cannot obey.
+  Deno.kill(pgid, "SIGSTOP");
+  assertEquals((await bridge.chb("cancel", "run")).code, 0);
+  Deno.kill(-pgid, "SIGKILL");
+  const result = await bridge.final("run", 30_000);
+  assertEquals([result.outcome, result.attempt], ["cancelled", 1]);
+  assertStringIncludes(result.hint ?? "", "What it did until then may stand");
+  const finished = await until(
+    "the record",
+    () => bridge.audit().find((r) => r["id"] === "run" && r["event"] === "finished"),
+  );
+  assertEquals(finished["started"], true);
+  assertEquals(runs(), ["run"]);
+});
+
+Deno.test("what grew too old while no daemon ran is not started by the next one", async () => {
+  await using counted = await countedBridge({
+    verbs: {
+      slow: marking(["slow"], { class: "mutating", timeout_s: 120 }),
+      quick: marking([], { class: "mutating" }),
+    },
+    then: "case $2 in slow) sleep 2;; esac",
+    limits: { concurrency: 1 },
+  });
+  const { bridge, runs } = counted;
+  await bridge.serve();
+  bridge.submit("slow", { verb: "slow" });
+  await until("the run", () => runs().includes("slow"));
+  bridge.submit("old", { verb: "quick", max_age_s: 1 });
+  await until("the waiter", () => bridge.result("old") !== null);
+  await bridge.stop();
+  const [started] = bridge.audit().filter((r) => r["id"] === "slow" && r["event"] === "started");
+  const dir = bridge.path("state/runs", String(started?.["run"]));
+  await until("the end of the run", () => there(join(dir, "exit.json")));
+  await sleep(1000);
+  await bridge.serve();
+  assertEquals((await bridge.final("slow")).outcome, "succeeded");
+  assertEquals((await bridge.final("old")).outcome, "expired");
+  assertEquals(runs(), ["slow"]);
+});

@@ -216,3 +216,67 @@ Deno.test("X10 X18 a shim that stands still is ended at its limit by the daemon,
   assertEquals(c.runs(), ["hang", "next"]);
   assert(!lives(shim), "the shim is gone");
 });
+
+Deno.test("X18 shims that stand still before they take an order: it is taken back and runs once elsewhere", async () => {
+  await using c = await bridgeWith({ limits: { concurrency: 1 } });
+  const { bridge } = c;
+  await bridge.serve();
+  const shims = () => processesOf(bridge.root).filter((pid) => pid !== bridge.pid);
+  // One for the run and a spare.
+  await until("idle shims", () => shims().length >= 2);
+  await bridge.chb("status");
+  const still = shims();
+  for (const pid of still) Deno.kill(pid, "SIGSTOP");
+  bridge.submit("first", { verb: "change" });
+  const result = await bridge.final("first", 60_000);
+  assertEquals([result.outcome, result.attempt], ["succeeded", 1]);
+  for (const pid of still) if (lives(pid)) Deno.kill(pid, "SIGCONT");
+  bridge.submit("second", { verb: "change" });
+  await once(c, ["first", "second"]);
+});
+
+Deno.test({
+  name: `S1 on a full disk a command can be cancelled, and a start is tried again${root.skip}`,
+  ignore: root.ignore,
+  async fn(t) {
+    using disk = new SmallDisk();
+    await using c = await bridgeWith({ within: disk.path });
+    const { bridge } = c;
+    await bridge.serve();
+    for (const [n, daemon] of [true, false].entries()) {
+      await t.step(daemon ? "beside a daemon" : "without one", async () => {
+        const id = `run-${n}`;
+        bridge.submit(id, { verb: "wait" });
+        await until("the start", () => c.runs().length === n + 1);
+        await until("its state", () => bridge.result(id)?.state === "running");
+        if (!daemon) await bridge.stop();
+        disk.fill();
+        const { code, err } = await bridge.chb("cancel", id);
+        assertEquals(code, 75, err);
+        assertMatch(err, /was asked to end all the same/);
+        const left = [...Deno.readDirSync(bridge.path("state/control"))].map((e) => e.name);
+        assertEquals(left, [], "nothing is left that nobody reads");
+        if (!daemon) {
+          const child = new Deno.Command("./bin/chb", {
+            args: ["serve"],
+            cwd: bridge.root,
+            stdin: "null",
+            stdout: "null",
+            stderr: "piped",
+          }).spawn();
+          let log = "";
+          for await (const chunk of child.stderr.pipeThrough(new TextDecoderStream())) {
+            log += chunk;
+            if (log.includes("try-again")) break;
+          }
+          assertMatch(log, /disk is full/);
+          child.kill("SIGTERM");
+          assertEquals((await child.status).code, 75, "no code that a unit leaves it at");
+        }
+        disk.free();
+        if (!daemon) await bridge.serve();
+        assertEquals((await bridge.final(id, 30_000)).outcome, "cancelled");
+      });
+    }
+  },
+});

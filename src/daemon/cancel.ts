@@ -32,19 +32,26 @@ export function cancelWords(ask: CancelAsk | null): string {
   return `The request was cancelled by a human${ask.reason === null ? "" : `: ${ask.reason}`}`;
 }
 
-/** The result of a request that was cancelled and of which nothing runs. */
+/**
+ * The result of a request that was cancelled and of which nothing runs.
+ *
+ * @param started its run may have started, and nobody saw its end
+ */
 export function cancelledResult(
   row: Row,
   ask: CancelAsk | null,
   now_ms: number,
   audit: RecordRef,
+  started = false,
 ): Result {
   return {
     ...base(row),
     state: "done",
     ...coded("cancelled"),
     message: cancelWords(ask),
-    hint: row.attempt > 1
+    hint: started
+      ? "What it did until then may stand; look before you send it again under a new key"
+      : row.attempt > 1
       ? "An earlier attempt may have done something; look before you send it again under a new key"
       : "It was not started. If it is still wanted, send it again under a new key",
     finished_at: isoTime(now_ms),

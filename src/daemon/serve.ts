@@ -38,6 +38,22 @@ const LOSSES: ReadonlySet<LedgerErrorKind> = new Set([
   "missing",
 ]);
 
+/**
+ * What may pass without a human: a full disk, one that takes no changes for now, a device that
+ * failed. A unit starts the service again then, which it never does after `EXIT.config` (S1, S4, S5).
+ */
+const PASSING: ReadonlySet<LedgerErrorKind> = new Set(["busy", "full", "io", "readonly"]);
+const PASSING_CODES: ReadonlySet<string> = new Set([
+  "EDQUOT",
+  "EIO",
+  "EMFILE",
+  "ENFILE",
+  "ENOSPC",
+  "EROFS",
+]);
+/** Wait after such a failure, milliseconds: fewer starts a minute than make a unit give up. */
+const PASSING_MS = 15_000;
+
 interface Options {
   readonly once: boolean;
   readonly pollMs: number;
@@ -221,6 +237,7 @@ export async function serve(
     });
     return EXIT.config;
   }
+  let end: number;
   try {
     return await serveLocked(parsed, granted, log);
   } catch (error) {
@@ -232,10 +249,39 @@ export async function serve(
         ? { mend: './bin/chb ledger accept-loss --reason "…"' }
         : {}),
     });
-    return error instanceof LedgerError ? EXIT.config : EXIT.internal;
+    end = passes(error)
+      ? EXIT.tryAgain
+      : error instanceof LedgerError
+      ? EXIT.config
+      : EXIT.internal;
   } finally {
     lock.release();
   }
+  if (end === EXIT.tryAgain && !parsed.once) {
+    log("WARN", "try-again", {
+      message: "this process leaves, to be started again",
+      ms: PASSING_MS,
+    });
+    await pause(PASSING_MS);
+  }
+  return end;
+}
+
+/** True for a failure that may be over at the next start. */
+function passes(error: unknown): boolean {
+  return error instanceof LedgerError
+    ? PASSING.has(error.kind)
+    : PASSING_CODES.has(errorCode(error) ?? "");
+}
+
+/** Waits, but not after being told to stop. */
+async function pause(ms: number): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const timer = setTimeout(resolve, ms);
+  const stop = () => resolve();
+  for (const signal of ["SIGTERM", "SIGINT"] as const) Deno.addSignalListener(signal, stop);
+  await promise;
+  clearTimeout(timer);
 }
 
 /** The process that said last that it serves this root, or null. */

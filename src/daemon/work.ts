@@ -68,6 +68,8 @@ import { waitingEntry } from "./waiting_entry.ts";
 
 /** Milliseconds past deadline and grace after which the daemon ends a run itself. */
 const BACKSTOP_MS = 10_000;
+/** Milliseconds after which a shim that has not taken its order is replaced. */
+const TAKE_MS = 10_000;
 /** Starts that a key ever gets without a human's word. */
 const ATTEMPTS = 2;
 /** Waiting requests that one step answers, at most. */
@@ -179,7 +181,7 @@ export class Work {
     this.#core.runs.lookForMarks();
     for (const active of this.#core.runs.active.values()) {
       if (active.shim !== null && !active.finished) {
-        this.#backstop(active, now);
+        if (!this.#untaken(active, active.shim, now)) this.#backstop(active, now);
         continue;
       }
       if (active.shim === null && !runLocked(active.run)) this.#ended.add(active.run);
@@ -234,6 +236,32 @@ export class Work {
     killGroup(taken.pgid, "CONT").then(() => killGroup(taken.pgid, "KILL")).catch(() => {
       this.#forced.delete(run);
     });
+  }
+
+  /**
+   * Takes an order back from a living shim that has not taken it: one that was stopped, for example.
+   * Void, it was never started and never will be, so its request waits for another shim, and this
+   * one is of no use. A shim whose run directory is gone can tell nothing any more; its group is
+   * ended when its time is over, and what the run did stays unknown.
+   *
+   * @returns true when the run is settled, or being ended
+   */
+  #untaken(active: ActiveRun, shim: Shim, now: number): boolean {
+    const { grace_ms, run, since, timeout_ms } = active;
+    if (now - since < TAKE_MS) return false;
+    const dir = runDir(run);
+    if (look(dir) === null) {
+      if (now - since <= timeout_ms + grace_ms + BACKSTOP_MS) return false;
+      this.#core.log("WARN", "run-directory-gone", { run, pgid: shim.pid });
+      killGroup(shim.pid, "CONT").then(() => killGroup(shim.pid, "KILL")).catch(() => {});
+      return true;
+    }
+    if (look(`${dir}/${RUN_FILES.order}`) === null || !voidOrder(run)) return false;
+    this.#core.log("WARN", "order-not-taken", { run, shim: shim.pid });
+    active.shim = null;
+    this.#core.pool.abandon(shim);
+    this.#ended.add(run);
+    return true;
   }
 
   #neverRan(active: ActiveRun): void {
@@ -454,7 +482,7 @@ export class Work {
     const tookPlace = end.attempt !== row.attempt;
     core.spends.again(tx, row.rid, tookPlace);
     if (row.cancel !== null || isCancelMarked(runDir(active.run))) {
-      return this.#cancelled(tx, active, row, after);
+      return this.#cancelled(tx, active, row, tookPlace && !active.lookup, after);
     }
     const audit = tx.append({
       event: "repaired",
@@ -489,8 +517,18 @@ export class Work {
     });
   }
 
-  /** Settles a request that was cancelled and is not to be started (again). */
-  #cancelled(tx: Tx, active: ActiveRun, row: Row, after: (() => void)[]): void {
+  /**
+   * Settles a request that was cancelled and is not to be started (again).
+   *
+   * @param started the run may have started, and nobody saw its end
+   */
+  #cancelled(
+    tx: Tx,
+    active: ActiveRun,
+    row: Row,
+    started: boolean,
+    after: (() => void)[],
+  ): void {
     dropHold(tx, row.rid);
     const audit = tx.append({
       event: "finished",
@@ -499,7 +537,7 @@ export class Work {
       run: active.run,
       attempt: row.attempt,
       reason: "cancelled",
-      started: false,
+      started,
     });
     tx.updateRow(row.rid, {
       state: transition(row.state, "cancel"),
@@ -508,7 +546,7 @@ export class Work {
       finished_ms: this.#core.now(),
       pgid: null,
       lookup: null,
-      result: cancelledResult(row, row.cancel, this.#core.now(), audit),
+      result: cancelledResult(row, row.cancel, this.#core.now(), audit, started),
     });
     after.push(() => {
       this.#freed(active);
@@ -638,6 +676,13 @@ export class Work {
       const row = core.ledger.row(next.rid);
       if (row === null || row.state !== "pending") {
         core.slots.forget(next.agent, next.rid);
+        continue;
+      }
+      const { expires_ms } = next;
+      if (expires_ms < core.now()) {
+        // The look at all of them once a second may be yet to come: after a start, for one.
+        const entry = waitingEntry(core.ledger, row);
+        this.#expire(tx, { row, entry, lapsed: false }, core.now(), batch);
         continue;
       }
       const fit = policy === null ? null : fits(policy, row);
@@ -775,6 +820,60 @@ export class Work {
     batch.after.push(() => this.#publish(row.rid, released));
   }
 
+  /** Settles a waiting request that is too old to start, or that no human answered in time. */
+  #expire(
+    tx: Tx,
+    one: { readonly row: Row; readonly entry: Waiting; readonly lapsed: boolean },
+    now: number,
+    batch: { after: (() => void)[]; undo: (() => void)[] },
+  ): void {
+    const { row, entry, lapsed } = one;
+    if (row.attempt > 1) {
+      loseRow(tx, row, "not-again", null, now, {
+        why: lapsed ? "approval-lapsed" : "expired",
+      });
+      this.#core.slots.forget(row.agent, row.rid);
+      batch.undo.push(() => this.#core.slots.wait(entry));
+      batch.after.push(() => this.#publish(row.rid));
+      return;
+    }
+    const reason = lapsed ? "approval-lapsed" : "expired";
+    const audit = tx.append({
+      event: "finished",
+      agent: row.agent,
+      id: row.id,
+      reason,
+      started: false,
+    });
+    const result: Result = {
+      ...base(row),
+      state: "done",
+      ...coded(reason),
+      stage: lapsed ? "approval" : "slot",
+      message: lapsed
+        ? "No human answered in time; the request was not started"
+        : "The request waited longer than its age limit and was not started",
+      hint: "If it is still wanted, send it again under a new key",
+      finished_at: isoTime(now),
+      audit,
+    };
+    tx.updateRow(row.rid, {
+      state: transition(row.state, lapsed ? "lapse" : "expire"),
+      outcome: coded(reason).outcome ?? null,
+      reason,
+      finished_ms: now,
+      result,
+    });
+    dropHold(tx, row.rid);
+    const approval = this.#core.ledger.approval(row.rid);
+    if (lapsed && approval !== null) {
+      tx.putApproval(row.rid, { ...approval, state: "lapsed", at_ms: now });
+    }
+    this.#core.slots.forget(row.agent, row.rid);
+    batch.undo.push(() => this.#core.slots.wait(entry));
+    batch.after.push(() => this.#publish(row.rid));
+  }
+
   /**
    * Answers waiting requests that are too old, or whose agent's kill switch went up. A bounded
    * number; `turn` comes back for the rest.
@@ -806,52 +905,7 @@ export class Work {
     try {
       core.ledger.transaction((tx) => {
         for (const { row, refusal } of refused) this.#turnDown(tx, row, refusal, { after, undo });
-        for (const { row, entry, lapsed } of expired) {
-          if (row.attempt > 1) {
-            loseRow(tx, row, "not-again", null, now, {
-              why: lapsed ? "approval-lapsed" : "expired",
-            });
-            core.slots.forget(row.agent, row.rid);
-            undo.push(() => core.slots.wait(entry));
-            after.push(() => this.#publish(row.rid));
-            continue;
-          }
-          const reason = lapsed ? "approval-lapsed" : "expired";
-          const audit = tx.append({
-            event: "finished",
-            agent: row.agent,
-            id: row.id,
-            reason,
-            started: false,
-          });
-          const result: Result = {
-            ...base(row),
-            state: "done",
-            ...coded(reason),
-            stage: lapsed ? "approval" : "slot",
-            message: lapsed
-              ? "No human answered in time; the request was not started"
-              : "The request waited longer than its age limit and was not started",
-            hint: "If it is still wanted, send it again under a new key",
-            finished_at: isoTime(now),
-            audit,
-          };
-          tx.updateRow(row.rid, {
-            state: transition(row.state, lapsed ? "lapse" : "expire"),
-            outcome: coded(reason).outcome ?? null,
-            reason,
-            finished_ms: now,
-            result,
-          });
-          dropHold(tx, row.rid);
-          const approval = core.ledger.approval(row.rid);
-          if (lapsed && approval !== null) {
-            tx.putApproval(row.rid, { ...approval, state: "lapsed", at_ms: now });
-          }
-          core.slots.forget(row.agent, row.rid);
-          undo.push(() => core.slots.wait(entry));
-          after.push(() => this.#publish(row.rid));
-        }
+        for (const one of expired) this.#expire(tx, one, now, { after, undo });
       });
     } catch (error) {
       for (const step of undo) step();

@@ -2,9 +2,9 @@
  * `chb cancel`: ends a request of any agent, before it starts or while it runs, whether a daemon
  * serves or not.
  *
- * A running command is ended by a mark in its run directory, which its shim looks for. So where the
- * daemon that should leave it does not answer, this leaves it itself: reading the ledger needs no
- * lock.
+ * A running command is ended by a mark in its run directory, which its shim looks for and which
+ * needs no space. So where the daemon that should leave it does not answer or cannot be told, or the
+ * ledger cannot be written, this leaves it itself: reading the ledger needs no lock.
  *
  * @module
  */
@@ -14,7 +14,9 @@ import { findRow, type RequestName } from "../daemon/find_row.ts";
 import { LEDGER_PATH } from "../daemon/open_ledger.ts";
 import { ExitError } from "../errors.ts";
 import { Ledger } from "../ledger/ledger.ts";
+import { LedgerError } from "../ledger/ledger_error.ts";
 import { printable } from "../names.ts";
+import { markRunOf } from "../run/mark_runs.ts";
 import { markCancel } from "../run/order_file.ts";
 import { byOption, insistOnRoot } from "./agent_option.ts";
 import type { Command } from "./command.ts";
@@ -24,10 +26,14 @@ import { requestWord } from "./request_word.ts";
 /** Milliseconds after which a daemon that does not answer is not waited for: something runs on. */
 const WAIT_MS = 5000;
 
-/** Leaves the mark of a running request; false when it does not run, or the mark cannot be left. */
+/**
+ * Leaves the mark of a running request; false when it does not run, or the mark cannot be left. A
+ * full disk may keep the ledger from being opened at all; then the orders say whose run is whose.
+ */
 function mark(name: RequestName): boolean {
   try {
-    const ledger = Ledger.open(LEDGER_PATH, { now: Date.now, mode: "reader" });
+    const ledger = reader();
+    if (ledger === null) return markRunOf(name.agent, name.id);
     try {
       const { row } = findRow(ledger, name);
       return row?.state === "running" && row.run !== null && row.lookup === null &&
@@ -38,6 +44,15 @@ function mark(name: RequestName): boolean {
   } catch {
     // The first error is the one to tell.
     return false;
+  }
+}
+
+/** The ledger, or null when it cannot be opened. */
+function reader(): Ledger | null {
+  try {
+    return Ledger.open(LEDGER_PATH, { now: Date.now, mode: "reader" });
+  } catch {
+    return null;
   }
 }
 
@@ -75,10 +90,13 @@ export const cancel: Command = {
       data = answer.data ?? {};
     } catch (error) {
       const unanswered = error instanceof ExitError && error.exitCode === EXIT.tryAgain;
-      if (!unanswered || !mark(name)) throw error;
+      const unwritten = error instanceof LedgerError;
+      if (!(unanswered || unwritten) || !mark(name)) throw error;
       throw new ExitError(
         EXIT.tryAgain,
-        "the running daemon did not answer; the command was asked to end all the same",
+        unwritten
+          ? `it could not be recorded (${error.code}); the command was asked to end all the same`
+          : "the running daemon did not answer; the command was asked to end all the same",
       );
     }
     if (args.json) io.out(JSON.stringify({ ok: true, ...data }) + "\n");

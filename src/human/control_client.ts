@@ -36,11 +36,21 @@ export async function control(request: ControlRequest, waitMs = WAIT_MS): Promis
     }
   }
   const path = `${CONTROL_DIR}/${name}`;
-  Deno.writeTextFileSync(`${path}.new`, JSON.stringify(request) + "\n", {
-    createNew: true,
-    mode: 0o600,
-  });
-  Deno.renameSync(`${path}.new`, path);
+  try {
+    Deno.writeTextFileSync(`${path}.new`, JSON.stringify(request) + "\n", {
+      createNew: true,
+      mode: 0o600,
+    });
+    Deno.renameSync(`${path}.new`, path);
+  } catch (error) {
+    removeQuietly(`${path}.new`);
+    const code = errorCode(error);
+    if (code === undefined) throw error;
+    throw new ExitError(
+      EXIT.tryAgain,
+      `the running daemon cannot be told, nothing was changed: ${CONTROL_DIR} cannot be written (${code})`,
+    );
+  }
   const end = performance.now() + waitMs;
   for (;;) {
     try {
@@ -59,6 +69,14 @@ export async function control(request: ControlRequest, waitMs = WAIT_MS): Promis
       throw new ExitError(EXIT.tryAgain, "the running daemon did not answer; nothing was changed");
     }
     await new Promise((resolve) => setTimeout(resolve, 25));
+  }
+}
+
+function removeQuietly(path: string): void {
+  try {
+    Deno.removeSync(path);
+  } catch {
+    // It was never made; or it cannot be removed, and nobody reads it.
   }
 }
 

@@ -8,7 +8,7 @@ import { errorCode } from "../errors.ts";
 import { isRun } from "../names.ts";
 import { readBounded } from "./bounded_file.ts";
 import { parseExitName } from "./exit_record.ts";
-import { RUN_FILES } from "./order.ts";
+import { type Order, RUN_FILES } from "./order.ts";
 import { markCancel } from "./order_file.ts";
 import { ORDER_BYTES_MAX, parseOrder } from "./parse_order.ts";
 import { below, runDir, RUNS } from "./run_dir.ts";
@@ -24,18 +24,26 @@ export interface Marked {
   readonly failed: readonly { readonly run: string; readonly error: string }[];
 }
 
-/** The agent that a run belongs to, or null when its order cannot be read. */
-function agentOf(dir: string, run: string): string | null {
+/** The order of a run, or null when it cannot be read. */
+function orderOf(dir: string, run: string): Order | null {
   for (const name of [RUN_FILES.taken, RUN_FILES.order]) {
     try {
       const bytes = readBounded(`${dir}/${name}`, ORDER_BYTES_MAX);
       const order = bytes === null ? null : parseOrder(bytes, run);
-      if (order !== null) return order.agent;
+      if (order !== null) return order;
     } catch (error) {
       if (errorCode(error) !== "ENOENT") return null;
     }
   }
   return null;
+}
+
+/** True when the run has an outcome, or will never have one. */
+function isOver(dir: string): boolean {
+  for (const { name } of Deno.readDirSync(dir)) {
+    if (OVER.includes(name) || parseExitName(name) !== null) return true;
+  }
+  return false;
 }
 
 /**
@@ -53,9 +61,8 @@ export function markUnfinishedRuns(agent: string | null, root = "."): Marked {
     if (!isDirectory || !isRun(run)) continue;
     const dir = runDir(run, root);
     try {
-      const names = [...Deno.readDirSync(dir)].map((entry) => entry.name);
-      if (names.some((name) => OVER.includes(name) || parseExitName(name) !== null)) continue;
-      if (agent !== null && agentOf(dir, run) !== agent) continue;
+      if (isOver(dir)) continue;
+      if (agent !== null && orderOf(dir, run)?.agent !== agent) continue;
       if (markCancel(run, root)) marked++;
     } catch (error) {
       if (errorCode(error) === "ENOENT") continue;
@@ -63,4 +70,27 @@ export function markUnfinishedRuns(agent: string | null, root = "."): Marked {
     }
   }
   return { marked, failed };
+}
+
+/**
+ * Marks the run of one request, where it has one without an outcome.
+ *
+ * @param agent whose request; null where only one agent has the id
+ * @returns false when there is no such run, or the id alone is that of several agents
+ * @throws the system error when the runs cannot be listed or the mark cannot be left
+ */
+export function markRunOf(agent: string | null, id: string, root = "."): boolean {
+  const found = new Map<string, string>();
+  for (const { name: run, isDirectory } of Deno.readDirSync(below(root, RUNS))) {
+    if (!isDirectory || !isRun(run)) continue;
+    const dir = runDir(run, root);
+    const order = orderOf(dir, run);
+    if (order === null || order.id !== id || order.lookup === true || order.notify === true) {
+      continue;
+    }
+    if (agent !== null && order.agent !== agent) continue;
+    found.set(order.agent, isOver(dir) ? found.get(order.agent) ?? "" : run);
+  }
+  const [only, ...others] = found.values();
+  return only !== undefined && only !== "" && others.length === 0 && markCancel(only, root);
 }

@@ -233,6 +233,14 @@ export class ShimPool {
     if (shim instanceof PoolShim && shim.state === "taken") this.#free(shim);
   }
 
+  /**
+   * Ends a shim that did not take the order which it was given; another one takes its place. Only
+   * for one whose order is void: what a shim runs does not end with it.
+   */
+  abandon(shim: Shim): void {
+    if (shim instanceof PoolShim) shim.abandon();
+  }
+
   /** Lets every shim go: idle ones leave now, busy ones when they have finished. */
   close(): void {
     this.#closed = true;
