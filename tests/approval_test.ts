@@ -123,6 +123,7 @@ Deno.test("a request waits for a word, shows what would run, and starts once it 
   // Neither its lock nor the only slot is taken by what waits for a human.
   assertEquals((await bridge.ask("f1", { verb: "free" })).outcome, "succeeded");
 
+  assertStringIncludes((await bridge.chb("status")).out, "for your word: ./bin/chb pending\n");
   const { out } = await bridge.chb("pending");
   const digest = await scene.digest("d1");
   assertStringIncludes(out, `./bin/chb approve main/d1 ${digest}\n`);

@@ -66,6 +66,7 @@ Deno.test("doctor finds and mends what changed around a running daemon", async (
     programs: ["/usr/bin/date"],
   });
   const surplus = "note surplus-grant bin/chb";
+  assertMatch((await bridge.chb("doctor")).out, /^\d errors?, 0 warnings, 1 note, 3 not checked$/m);
   const well = await examine(bridge);
   assertEquals(well.seen, [surplus]);
   assertEquals(well.not_checked.map(({ check }) => check), [

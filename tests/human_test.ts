@@ -49,7 +49,12 @@ const NAMES = [
 Deno.test("chb --help lists every command in 80 columns", async () => {
   const { code, out } = await run("--help");
   assertEquals(code, 0);
-  for (const name of [...NAMES, "serve", "once"]) assertMatch(out, new RegExp(`^  ${name} `, "m"));
+  for (const name of [...NAMES, "serve", "once"]) {
+    assertEquals(out.match(new RegExp(`^  ${name} `, "gm"))?.length, 1, name);
+  }
+  // Under the title that it belongs to.
+  assertMatch(out, /^Stop everything:\n {2}kill .*\n {2}resume .*\n\n/m);
+  assertMatch(out, /^The program:\n(?: {2}\S+ .*\n)* {2}version .*\n/m);
   for (const line of out.split("\n")) assert(line.length <= 100, line);
 });
 
@@ -249,6 +254,19 @@ Deno.test("chb check's command for a program that cannot be run works as printed
   assertStringIncludes(mended.err, "/usr/bin/env-of-nobody is missing");
 });
 
+Deno.test("chb check warns of an agent whose kill switch the shims could not see, with what mends it", async () => {
+  await using bridge = await TestBridge.make({ trust: false });
+  const verbs = { x: verb(["/usr/bin/true"]) };
+  const agents = { main: { verbs: ["x"] }, other: { verbs: ["x"] } };
+  const { code, out, err } = await bridge.chbWith(JSON.stringify({ agents, verbs }), "check", "-");
+  assertEquals([code, out.endsWith("ok\n")], [0, true], err);
+  assertMatch(
+    err,
+    /^warning: \.\/state\/KILL\.other: .*\[program-not-granted\]\n {4}npx .* check$/m,
+  );
+  assert(!err.includes("KILL.main"), err);
+});
+
 Deno.test("a program that is trusted beside a running daemon waits for its next start, and all say so", async () => {
   await using bridge = await TestBridge.make({ programs: ["/usr/bin/id", "/usr/bin/true"] });
   // The daemon starts without what is granted to the commands after it.
@@ -342,11 +360,19 @@ Deno.test("chb status exits 69 without a daemon and 0 beside one, in words and i
   assertEquals((await bridge.chb("status")).code, 69);
   await bridge.serve();
   await bridge.ask("r1", { verb: "true" });
+  const long = "restart-".padEnd(64, "0");
+  await bridge.ask(long, { verb: "true" });
+  const whole = (await bridge.chb("status")).out;
+  assertMatch(whole, new RegExp(` main/${long}$`, "m"), "an id that is cut names no request");
+  assertEquals((await bridge.chb("show", `main/${long}`)).code, 0);
   const words = await bridge.chb("status");
   assertEquals(words.code, 0, words.err);
   assertStringIncludes(words.out, `pid ${bridge.pid}`);
   assertStringIncludes(words.out, "main/r1");
-  for (const line of words.out.split("\n")) assert(line.length <= 80, line);
+  for (const line of words.out.split("\n").filter((l) => !l.includes(long))) {
+    assert(line.length <= 80, line);
+  }
   const json = JSON.parse((await bridge.chb("status", "--json")).out);
-  assertEquals([json.serving, json.recent[0].id], [true, "r1"]);
+  assertEquals([json.serving, json.recent[0].id, json.recent[1].id], [true, long, "r1"]);
+  assertEquals(json.approvals, 0);
 });

@@ -133,7 +133,7 @@ Deno.test("the guide says what the helper's own help says, and the kit is whole"
   // Whoever reads the inbox first is sent to the page, and every name there is a file.
   const readme = Deno.readTextFileSync(bridge.path("spool/main/inbox/README"));
   for (const [, name = ""] of readme.matchAll(/^ {2}(\S+) {2,}/gm)) {
-    assert(there(bridge.path("spool/main/inbox", name)), `${name} is not there`);
+    await until(`${name} in the inbox`, () => there(bridge.path("spool/main/inbox", name)));
   }
   const note = await bridge.chb("agent-note");
   assertEquals(note.code, 0, note.err);

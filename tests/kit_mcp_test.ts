@@ -211,6 +211,7 @@ Deno.test({
         assert(none.error && none.text.includes("_intent"), JSON.stringify(none));
         const wrong = await client.call("long", { what: "three", _intent: "x" });
         assert(wrong.error && wrong.text.includes("bad-args"), JSON.stringify(wrong));
+        assertMatch(wrong.text, /[^.]\. [^.]+\. next: fix-request$/);
 
         const args = { what: "one", _intent: "release 5" };
         const first = await client.call("long", { ...args, _wait_s: 2 });

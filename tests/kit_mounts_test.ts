@@ -69,7 +69,7 @@ async function check(
       ...["--ro-bind", inRepository("agent", "check-mounts"), "/check-mounts"],
       ...["--setenv", "PATH", "/bin", "--dir", "/chb"],
       ...mounts,
-      ...["--symlink", "busybox", "/bin/awk", "--symlink", "busybox", "/bin/mv"],
+      ...["--symlink", "busybox", "/bin/sed", "--symlink", "busybox", "/bin/mv"],
       ...["--symlink", "busybox", "/bin/rm", "--symlink", "busybox", "/bin/id"],
       ...more,
       ...["/bin/busybox", "sh", "/check-mounts"],
@@ -95,6 +95,15 @@ Deno.test({
 
     const right = await check([...queue, ...results, ...inbox]);
     assertEquals(right, { code: 0, out: "mounts: ok\n", err: "" });
+
+    // The kernel writes a space in a place as a number.
+    const spaced = await check([
+      ...["--dir", "/c 040", "--setenv", "CHB_DIR", "/c 040"],
+      ...["--bind", role("queue"), "/c 040/queue"],
+      ...["--ro-bind", role("results"), "/c 040/results"],
+      ...["--ro-bind", role("inbox"), "/c 040/inbox"],
+    ]);
+    assertEquals(spaced, { code: 0, out: "mounts: ok\n", err: "" });
 
     const wrong: [string, string[], string][] = [
       [

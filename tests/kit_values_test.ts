@@ -278,3 +278,32 @@ Deno.test("a call that cannot be understood sends nothing and says what is wrong
     Deno.removeSync(chb, { recursive: true });
   }
 });
+
+Deno.test("without a tool that it needs the helper says so, and not that the bridge is down", async () => {
+  using sandboxes = new Sandboxes();
+  const chb = arena([VERB]);
+  try {
+    for (
+      const { name, shell, path } of sandboxes.all.filter((s) => s.name.endsWith("without jq"))
+    ) {
+      for (const tool of ["awk", "od"]) {
+        const lacking = `${path}-no-${tool}`;
+        Deno.mkdirSync(lacking);
+        for (const entry of Deno.readDirSync(path)) {
+          if (entry.name === tool) continue;
+          Deno.symlinkSync(Deno.readLinkSync(join(path, entry.name)), join(lacking, entry.name));
+        }
+        for (const words of [["put", "a0=x"], ["--verbs"], ["--status"], ["--recent"]]) {
+          const said = await runKit({ name, shell, path: lacking }, HELPER, words, chb);
+          assertEquals([said.code, said.out], [69, ""], `${name} ${words}: ${said.err}`);
+          assertStringIncludes(said.err, `this sandbox lacks what the helper needs: ${tool}.`);
+        }
+        const help = await runKit({ name, shell, path: lacking }, HELPER, ["--help"], chb);
+        assertEquals([help.code, help.err], [0, ""], name);
+      }
+    }
+    assertEquals([...Deno.readDirSync(join(chb, "queue"))], []);
+  } finally {
+    Deno.removeSync(chb, { recursive: true });
+  }
+});

@@ -99,6 +99,7 @@ Deno.test("the review tells nothing when nothing but the text differs, and all t
   assertStringIncludes(text, "verb a\n    runs: /usr/bin/true {n}\n");
   assertStringIncludes(text, "API_TOKEN=(not shown, ");
   assert(!text.includes("sesame") && !text.includes("do-not"), text);
+  assert(!/description [,)]/.test(text), "an argument without words of its own");
 });
 
 Deno.test("every value of a policy that changes is told", () => {

@@ -181,7 +181,9 @@ function told(result: Result): CallToolResult {
       ? `${id}: uncertain, it may or may not have happened; a person decides. next: ${next}`
       : code === 0
       ? `${id}: ${outcome}${hint === "" ? "" : ` (${hint})`}`
-      : `${id}: ${outcome}, code ${code} (${reason}): ${message}. ${hint} next: ${next}`,
+      : `${id}: ${outcome}, code ${code} (${reason}): ${message}.${
+        hint === "" ? "" : ` ${hint}.`
+      } next: ${next}`,
   ];
   if (typeof result.exit_code === "number") {
     lines.push(`exit code: ${result.exit_code}`);

@@ -930,6 +930,7 @@ const INBOX_README = `This is the inbox of a container-host bridge (chb). It is 
   catalogue.json   what you may ask for, with an example request each
   status.json      whether the bridge is up (its seq moves every 5 s) and your newest requests
   messages/        what people on the host wrote to you
+  audit.jsonl      your own records in the host's audit log
   refused/         answers to entries that had no usable name
 
 Ask by writing /chb/queue/<id>.json, for example:  {"verb":"bridge.ping"}

@@ -27,6 +27,12 @@ function finding(check: string, path: string, message: string, mend: string): Fi
   return { level: "error", check, path: printable(path), message, mend };
 }
 
+/** How a task of the source tree that this program runs from is started, from any directory. */
+export function sourceTask(): string {
+  const config = join(import.meta.dirname ?? "", "../../deno.json");
+  return `npx -y deno@2.9.6 task --config ${shellWord(config)}`;
+}
+
 /**
  * What is said of a program, or of the kill switch of an agent, that this process was not granted,
  * with the command that mends it.
@@ -37,9 +43,7 @@ export function notGranted(program: string): Finding {
   const [message, mend] = BUILD.source
     ? [
       `bin/chb was written without permission to ${verb} it; this writes it anew`,
-      `npx -y deno@2.9.6 task --config ${
-        shellWord(join(import.meta.dirname ?? "", "../../deno.json"))
-      } chb --root ${shellWord(Deno.cwd())} check`,
+      `${sourceTask()} chb --root ${shellWord(Deno.cwd())} check`,
     ]
     : [
       `This executable was not built to ${verb} it; where the source is, run`,

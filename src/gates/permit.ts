@@ -99,7 +99,7 @@ export function scope(c: Candidate, deps: GateDeps): Verdict {
       "scope",
       "scope-exceeded",
       `The verb is ${need}; the request's own scope is ${own}`,
-      `Send it with "scope": "${need}" if that is meant`,
+      `Ask whoever limited the request; "scope": "${need}" would allow it`,
     );
   }
   return PASS;

@@ -55,7 +55,7 @@ export function grantFor(verb: VerbPolicy, limits: Limits, max_spend: number | n
       kind: "refused",
       message: `The verb "${verb.name}" costs ${amountText(cost)}; the request's own max_spend ` +
         `is ${amountText(own)}`,
-      hint: `Send it with "max_spend": ${amountText(cost)} or more if that is meant`,
+      hint: `Ask whoever limited the request; "max_spend": ${amountText(cost)} would allow it`,
     };
   }
   return { kind: "granted", amount: cost };

@@ -5,12 +5,13 @@
  */
 import { EXIT } from "../codes.ts";
 import { errorCode, ExitError, UsageError } from "../errors.ts";
-import { hostFindings } from "../daemon/host_findings.ts";
+import { hostFindings, notGranted } from "../daemon/host_findings.ts";
 import { printable } from "../names.ts";
 import { parsePolicy } from "../policy/parse_policy.ts";
 import type { ParsedPolicy } from "../policy/policy.ts";
 import type { Finding } from "../spool/types.ts";
 import { type Command, type Io, MAX_POLICY_BYTES, table } from "./command.ts";
+import { holdsAlone } from "./permission_sets.ts";
 
 /** Reads the policy that a human edits, or standard input for `-`. */
 export function readPolicyText(name: string | undefined, io: Io): Uint8Array {
@@ -64,6 +65,16 @@ export function printFindings(findings: readonly Finding[], io: Io): void {
   }
 }
 
+/**
+ * Kill switches of agents that the shims could not see: warnings, since the daemon sees them. This
+ * process cannot read `./state` afterwards.
+ */
+function unseenSwitches(agents: Iterable<string>): Finding[] {
+  return [...agents].map((agent) => `./state/KILL.${agent}`)
+    .filter((path) => !holdsAlone({ kind: "read", path }))
+    .map((path) => ({ ...notGranted(path), level: "warning" }));
+}
+
 export const check: Command = {
   name: "check",
   summary: "Check a policy and say everything that is wrong with it",
@@ -86,7 +97,7 @@ export const check: Command = {
     }
     const { policy } = parsed;
     const warnings = parsed.warnings;
-    const findings = hostFindings(policy);
+    const findings = [...hostFindings(policy), ...unseenSwitches(policy.agents.keys())];
     const ok = findings.every((f) => f.level !== "error");
     if (args.json) {
       io.out(

@@ -16,7 +16,7 @@ import { Ledger } from "../ledger/ledger.ts";
 import { parsePolicy } from "../policy/parse_policy.ts";
 import type { Policy } from "../policy/policy.ts";
 import { policyPrograms } from "../policy/programs.ts";
-import { hostFindings, notGranted } from "../daemon/host_findings.ts";
+import { hostFindings, notGranted, sourceTask } from "../daemon/host_findings.ts";
 import { LEDGER_PATH } from "../daemon/open_ledger.ts";
 import { selfAudit } from "../daemon/self_audit.ts";
 import { TrustStore } from "../daemon/trust_store.ts";
@@ -104,8 +104,7 @@ function examRoot(exam: Exam, granted: readonly string[], after: (policy: Policy
   if (BUILD.source) {
     const message = "It runs from source: whoever can write that can change what it enforces";
     const root = shellWord(Deno.cwd());
-    const mend =
-      `npx -y deno@2.9.6 task compile --policy ${root}/bridge.jsonc --out ${root}/bin/chb`;
+    const mend = `${sourceTask()} compile --policy ${root}/bridge.jsonc --out ${root}/bin/chb`;
     exam.findings.push(found("error", "source", "bin/chb", message, mend));
   }
   let edited: Policy | null = null;
@@ -178,10 +177,12 @@ function print(exam: Exam, io: Io): void {
     if (f.mend !== "") io.out(`    ${f.mend}\n`);
   }
   for (const { check, why } of exam.unchecked) io.out(`not checked: ${check}: ${why}\n`);
-  const count = (level: Finding["level"]) =>
-    exam.findings.filter((finding) => finding.level === level).length;
+  const count = (level: Finding["level"]) => {
+    const n = exam.findings.filter((finding) => finding.level === level).length;
+    return `${n} ${level}${n === 1 ? "" : "s"}`;
+  };
   io.out(
-    `${count("error")} errors, ${count("warning")} warnings, ${count("note")} notes, ` +
+    `${count("error")}, ${count("warning")}, ${count("note")}, ` +
       `${exam.unchecked.length} not checked\n`,
   );
 }

@@ -47,7 +47,9 @@ function plain(value: unknown): string {
   }
   if (Array.isArray(value)) return value.length === 0 ? "none" : value.map(plain).join(", ");
   if (typeof value === "object") {
-    const parts = Object.entries(value).map(([name, inner]) => `${name} ${plain(inner)}`);
+    const parts = Object.entries(value).flatMap(([name, inner]) =>
+      name === "description" && inner === "" ? [] : [`${name} ${plain(inner)}`]
+    );
     return parts.length === 0 ? "none" : `(${parts.join(", ")})`;
   }
   return typeof value === "string" ? value : String(value);

@@ -85,15 +85,31 @@ const COMMANDS: readonly Command[] = [
   version,
 ];
 
-/** The list of commands, for `chb --help`. */
+/** The order of the list of commands. */
+const GROUPS: readonly (readonly [string, readonly string[]])[] = [
+  ["Set up and serve", ["init", "check", "trust", "serve", "once", "status", "doctor"]],
+  ["Requests", ["pending", "show", "approve", "deny", "cancel", "resolve"]],
+  ["Stop everything", ["kill", "resume"]],
+  ["Agents", ["mounts", "agent-note", "key", "tell", "replies"]],
+  ["Records", ["audit", "ledger", "reap"]],
+  ["The program", ["unit", "permissions", "schema", "version"]],
+];
+
+/** The list of commands, for `chb --help`: what belongs together stands together. */
 function overview(): string {
-  const rows = [...COMMANDS, ...PROGRAMS].map((c) => [`  ${c.name}`, c.summary]);
+  const every = [...COMMANDS, ...PROGRAMS];
+  const groups = GROUPS.map(([, names]) => names);
+  const rest = every.map((c) => c.name).filter((name) => !groups.flat().includes(name));
+  const rows = [...groups.flat(), ...rest].flatMap((name) =>
+    every.filter((c) => c.name === name).map((c) => [`  ${c.name}`, c.summary])
+  );
+  const lines = table(rows).split("\n");
   return [
     "chb: a container-host bridge. Run it in the bridge's root directory.",
     "",
     "Usage: chb <command> [options]",
-    "",
-    table(rows),
+    ...GROUPS.flatMap(([title, names]) => ["", `${title}:`, ...lines.splice(0, names.length)]),
+    ...lines,
     "",
     "chb <command> --help tells more and shows an example.",
     "Exit codes: 0 fine, 1 a finding or a failed request, 64 usage, 69 no daemon, 70 internal,",

@@ -84,6 +84,9 @@ export const status: Command = {
       const edited = isEdited(trust?.policy ?? null);
       const kill = raisedSwitches();
       const waiting = serving ? facts?.waiting ?? [] : [];
+      const approvals = unfinished.filter((r) =>
+        r.state === "pending" && ledger.approval(r.rid)?.state === "waiting"
+      ).length;
       if (args.json) {
         io.out(
           JSON.stringify({
@@ -92,8 +95,11 @@ export const status: Command = {
             policy: trust?.policy ?? null,
             edited,
             kill,
-            running: unfinished.filter((r) => r.state === "running").length,
+            running: unfinished.filter((r) =>
+              r.state === "running"
+            ).length,
             pending: unfinished.filter((r) => r.state === "pending").length,
+            approvals,
             audit: head,
             recent: recent.slice(0, 10).map((r) => ({
               agent: r.agent,
@@ -132,15 +138,17 @@ export const status: Command = {
       }
       const running = unfinished.filter((r) => r.state === "running").length;
       io.out(`running ${running}, pending ${unfinished.length - running}\n`);
+      if (approvals > 0) io.out(`${approvals} of them for your word: ./bin/chb pending\n`);
       if (head !== null) io.out(`audit: ${head.seq} ${head.hash.slice(0, 12)}\n`);
       if (recent.length > 0) {
         io.out(
           table(
             recent.slice(0, 10).map((r) => [
-              isoTime(r.received_ms).slice(0, 19),
-              `${r.agent}/${r.id}`.slice(0, 32),
-              r.verb.slice(0, 16),
+              isoTime(r.received_ms).slice(5, 19),
               r.outcome ?? r.state,
+              r.verb.slice(0, 16),
+              // Last and whole: it is what show, cancel and resolve are given.
+              `${r.agent}/${r.id}`,
             ]),
           ) + "\n",
         );
