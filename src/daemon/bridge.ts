@@ -711,8 +711,11 @@ export class Bridge {
     this.#core.answers.max = policy.limits.answers;
     this.#core.pool.resize(policy.limits.concurrency);
     for (const agent of [...this.#served.keys()]) {
-      if (policy.agents.has(agent)) continue;
-      this.#served.get(agent)?.reserve.close();
+      const served = policy.agents.has(agent) ? undefined : this.#served.get(agent);
+      if (served === undefined) continue;
+      // The last that is said in its inbox: nobody waits there for an answer that will not come.
+      this.#statusOf(served, false);
+      served.reserve.close();
       this.#served.delete(agent);
     }
     let added = false;

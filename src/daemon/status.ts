@@ -44,6 +44,10 @@ function stateOf(
     return { state: "stopped", why: `The bridge ended with a fault: ${facts.fatal}` };
   }
   if (facts?.stopped === true) return { state: "stopped", why: "The bridge was stopped" };
+  const policy = core.policy();
+  if (policy !== null && !policy.agents.has(agent)) {
+    return { state: "stopped", why: "The policy does not name this agent any more" };
+  }
   if (facts !== null && facts.pins !== null) {
     return { state: "killed", why: `Restart the sandbox: ${facts.pins}/ was replaced` };
   }
@@ -51,7 +55,7 @@ function stateOf(
   if (kill !== null) return { state: "killed", why: `A human raised the kill switch ${kill}` };
   const fault = facts?.faults[0];
   if (fault !== undefined) return { state: "degraded", why: fault };
-  if (core.policy() === null) {
+  if (policy === null) {
     return {
       state: "untrusted",
       why: "The host has not trusted its policy yet; a human runs: chb trust",
