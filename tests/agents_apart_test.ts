@@ -43,6 +43,19 @@ async function start(limits: Record<string, unknown> = {}): Promise<{
   return { bridge, a: new AgentSide(bridge, "a"), b: new AgentSide(bridge, "b") };
 }
 
+Deno.test("an agent that the policy drops is told so, and the other one is served on", async () => {
+  const { bridge, b } = await start();
+  await using _ = bridge;
+  const policy = JSON.parse(Deno.readTextFileSync(bridge.path("bridge.jsonc")));
+  delete policy.agents.a;
+  Deno.writeTextFileSync(bridge.path("bridge.jsonc"), JSON.stringify(policy));
+  assertEquals((await bridge.chb("trust", "--yes")).code, 0);
+  const status = () => JSON.parse(Deno.readTextFileSync(bridge.path("spool/a/inbox/status.json")));
+  await until("the last status", () => status().state === "stopped");
+  assertEquals(status().why, "The policy does not name this agent any more");
+  assertEquals((await b.ask("on", { verb: "say" })).outcome, "succeeded");
+});
+
 Deno.test("agents have ids, keys, verbs, scopes, rates and caps of their own, and see nothing of each other", async () => {
   const { bridge, a, b } = await start();
   await using _ = bridge;

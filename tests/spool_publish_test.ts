@@ -200,6 +200,29 @@ Deno.test("openOutput() gives a file that grows where the agent reads, and ends 
   assertEquals(names(PATHS.staging), []);
 });
 
+Deno.test("openOutput() that pauses holds nothing open, and writes on only into the same file", () => {
+  using root = new SpoolRoot();
+  const file = openOutput(AGENT, "a.stdout");
+  const path = `${PATHS.results}/a.stdout`;
+  file.append(bytes("one "));
+  file.pause();
+  file.pause();
+  file.append(bytes("two"));
+  assertEquals([Deno.readTextFileSync(path), file.size], ["one two", 7]);
+  file.pause();
+  Deno.writeTextFileSync(`${root.outside}/host`, "host");
+  Deno.removeSync(path);
+  for (const put of ["link", "file", "nothing"] as const) {
+    if (put === "link") Deno.symlinkSync(`${root.outside}/host`, path);
+    if (put === "file") Deno.writeTextFileSync(path, "another");
+    assertThrows(() => file.append(bytes("three")), Error, "was replaced");
+    if (put !== "nothing") Deno.removeSync(path);
+  }
+  assertEquals(Deno.readTextFileSync(`${root.outside}/host`), "host");
+  file.close();
+  assertThrows(() => file.append(bytes("x")), TypeError);
+});
+
 Deno.test("openOutput() writes on into its own file when the name was given to another one (Q3)", () => {
   using root = new SpoolRoot();
   const secret = root.hostFile("secret", "s3cret");

@@ -160,6 +160,7 @@ export class AuditMirror {
         this.#begin(agent, masking);
       } else {
         mirror.file.append(bytes);
+        mirror.file.pause();
         mirror.seq = last.seq;
       }
       this.#faults.delete(agent);
@@ -189,6 +190,7 @@ export class AuditMirror {
     }
     const file = openOutput(agent, "audit.jsonl", "inbox");
     file.append(new TextEncoder().encode(lines.reverse().join("")));
+    file.pause();
     const mirror = { file, seq: head };
     this.#mirrors.set(agent, mirror);
     return mirror;

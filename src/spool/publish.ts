@@ -20,14 +20,24 @@
  *
  * @module
  */
-import { closeSync, fstatSync, mkdirSync, readdirSync, renameSync, unlinkSync } from "node:fs";
+import {
+  closeSync,
+  constants,
+  fstatSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  renameSync,
+  unlinkSync,
+} from "node:fs";
 import { errorCode } from "../errors.ts";
 import { randomHex } from "../names.ts";
 import { agentPaths } from "./agent_paths.ts";
-import { look } from "./look.ts";
+import { look, lookOf } from "./look.ts";
 import { setDirectoryMode } from "./make_directory.ts";
-import { assertPinned } from "./pins.ts";
+import { assertPinned, ReplacedError } from "./pins.ts";
 import { takeDirectory } from "./quarantine.ts";
+import type { Look } from "./types.ts";
 import { createNew, removeQuietly, writeAll, writeNewFile } from "./write_new_file.ts";
 
 /** Where a file is published. */
@@ -87,6 +97,11 @@ export interface OutputFile {
    * @throws the system error that ended it; `size` tells how much was written all the same
    */
   append(bytes: Uint8Array): void;
+  /**
+   * Closes it until the next `append`, so that a file which is written to now and then keeps no disk
+   * busy. That `append` throws a `ReplacedError` when another file has the name by then.
+   */
+  pause(): void;
   /** Closes it; a second call does nothing. */
   close(): void;
 }
@@ -109,15 +124,19 @@ export function openOutput(
     closeSync(fd);
     throw error;
   }
-  return new OpenOutput(fd);
+  return new OpenOutput(fd, path);
 }
 
 class OpenOutput implements OutputFile {
+  readonly #path: string;
   #fd: number | null;
   #size = 0;
+  /** Which file it is, while it is closed for the time being. */
+  #paused: Look | null = null;
 
-  constructor(fd: number) {
+  constructor(fd: number, path: string) {
     this.#fd = fd;
+    this.#path = path;
   }
 
   get size(): number {
@@ -125,6 +144,7 @@ class OpenOutput implements OutputFile {
   }
 
   append(bytes: Uint8Array): void {
+    if (this.#paused !== null) this.#resume(this.#paused);
     if (this.#fd === null) throw new TypeError("Cannot append: the output file is closed");
     try {
       writeAll(this.#fd, bytes);
@@ -135,10 +155,33 @@ class OpenOutput implements OutputFile {
     }
   }
 
+  pause(): void {
+    if (this.#fd === null) return;
+    const paused = lookOf(fstatSync(this.#fd, { bigint: true }));
+    closeSync(this.#fd);
+    this.#fd = null;
+    this.#paused = paused;
+  }
+
   close(): void {
+    this.#paused = null;
     if (this.#fd === null) return;
     closeSync(this.#fd);
     this.#fd = null;
+  }
+
+  /** Opens the file again. Only in directories that no sandbox can write to; looked at all the same. */
+  #resume(paused: Look): void {
+    const isSame = (seen: Look | null) =>
+      seen?.kind === "file" && seen.dev === paused.dev && seen.ino === paused.ino;
+    if (!isSame(look(this.#path))) throw new ReplacedError(this.#path);
+    const fd = openSync(this.#path, constants.O_WRONLY | constants.O_APPEND | constants.O_NONBLOCK);
+    if (!isSame(lookOf(fstatSync(fd, { bigint: true })))) {
+      closeSync(fd);
+      throw new ReplacedError(this.#path);
+    }
+    this.#fd = fd;
+    this.#paused = null;
   }
 }
 
