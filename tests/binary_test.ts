@@ -48,8 +48,13 @@ class Root implements AsyncDisposable {
     const made = new Root();
     const executable = BINARY ?? join(made.directory, "chb");
     if (BINARY === undefined) {
+      // In place of a wrapper that ran from source, and with its mode.
+      Deno.writeTextFileSync(executable, "#!/bin/sh\n");
+      Deno.chmodSync(executable, 0o555);
       const said = await compile("--out", executable);
-      const { size } = Deno.statSync(executable);
+      const { size, mode } = Deno.statSync(executable);
+      assertEquals((mode ?? 0) & 0o777, 0o555);
+      assertEquals([...Deno.readDirSync(made.directory)].map((e) => e.name), ["chb"]);
       assertMatch(said, /^--allow-run=\.\/bin\/chb,.*\/docker/m);
       assertStringIncludes(said, `size:   ${size} bytes`);
       const digest = (await sh(`sha256sum '${executable}'`, "/")).slice(0, 64);

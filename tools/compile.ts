@@ -14,6 +14,9 @@
  * 5. It makes no machine code while it runs, unless that is asked for: a unit can then deny that to
  *    it and to all that it starts. It costs this program nothing that can be measured: it waits for
  *    the disk and for its children.
+ * 6. The executable appears under its name whole, by a rename, and takes the mode of what it
+ *    replaces: a running program, or the wrapper that runs from source, which Deno by itself would
+ *    not overwrite.
  *
  * `DENO_COMPILE` names another Deno to compile with, and `DENORT_BIN`, Deno's own variable, the
  * runtime that it builds on. Without it Deno fetches the runtime of the target.
@@ -21,7 +24,7 @@
  * @module
  */
 import { createHash } from "node:crypto";
-import { join, resolve } from "node:path";
+import { basename, dirname, join, resolve } from "node:path";
 import {
   genericPrograms,
   killPath,
@@ -187,6 +190,23 @@ export function compileArgs(
   ];
 }
 
+/** The mode of the file at a path; null when nothing is there. */
+function modeOf(path: string): number | null {
+  try {
+    return (Deno.statSync(path).mode ?? 0o755) & 0o777;
+  } catch (error) {
+    if (error instanceof Deno.errors.NotFound) return null;
+    throw error;
+  }
+}
+
+/** Puts a finished file where it belongs, in place of what is there. */
+function putInPlace(made: string, out: string): void {
+  const mode = modeOf(out);
+  if (mode !== null) Deno.chmodSync(made, mode | 0o111);
+  Deno.renameSync(made, out);
+}
+
 async function main(): Promise<number> {
   const options = parseOptions(Deno.args);
   if (options === undefined) {
@@ -207,19 +227,24 @@ async function main(): Promise<number> {
     ({ programs, agents } = needs);
   }
   const permissions = permissionFlags(programs, kill(system), agents);
+  Deno.mkdirSync(dirname(options.out), { recursive: true });
+  const beside = Deno.makeTempDirSync({ dir: dirname(options.out), prefix: ".chb-compile-" });
+  const made = join(beside, basename(options.out));
   const stage = stageSource(std, currentCommit());
   let code: number;
   try {
     ({ code } = await new Deno.Command(Deno.env.get("DENO_COMPILE") || Deno.execPath(), {
-      args: compileArgs(stage, std, permissions, programs, options.out, options),
+      args: compileArgs(stage, std, permissions, programs, made, options),
       cwd: stage,
       env: { ...QUIET, ...cacheEnvironment() },
       stdin: "null",
       stdout: "inherit",
       stderr: "inherit",
     }).output());
+    if (code === 0) putInPlace(made, options.out);
   } finally {
     Deno.removeSync(stage, { recursive: true });
+    Deno.removeSync(beside, { recursive: true });
   }
   if (code !== 0) return code;
   const bytes = Deno.readFileSync(options.out);
