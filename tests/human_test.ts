@@ -303,6 +303,9 @@ Deno.test("a program that is trusted beside a running daemon waits for its next 
 
 Deno.test("chb status tells since when the daemon runs, whatever was trusted since, and what stops it", async () => {
   await using bridge = await TestBridge.make({ trust: false });
+  const fresh = await bridge.chb("status");
+  assertEquals([fresh.code, fresh.err], [69, ""]);
+  assertStringIncludes(fresh.out, "nothing was trusted yet: ./bin/chb trust, then serve\n");
   await bridge.serve();
   const since = async () =>
     JSON.parse((await bridge.chb("status", "--json")).out).daemon.started_at;

@@ -69,7 +69,9 @@ export const status: Command = {
     } catch (error) {
       if (errorCode(error) === "ENOENT" || !serving) {
         if (args.json) io.out(JSON.stringify({ serving, ledger: null }) + "\n");
-        else io.out("not serving; the ledger is empty or cannot be read\n");
+        else if (look(LEDGER_PATH) !== null) {
+          io.out("not serving; the ledger is empty or cannot be read\n");
+        } else io.out("not serving, and nothing was trusted yet: ./bin/chb trust, then serve\n");
         return EXIT.noDaemon;
       }
       throw new ExitError(EXIT.internal, "the ledger cannot be read");
