@@ -10,15 +10,7 @@
  *
  * @module
  */
-import {
-  type BigIntStats,
-  closeSync,
-  constants,
-  fstatSync,
-  openSync,
-  readSync,
-  statSync,
-} from "node:fs";
+import { type BigIntStats, closeSync, constants, openSync, readSync, statSync } from "node:fs";
 import { errorCode } from "../errors.ts";
 import { printable } from "../names.ts";
 import type { FileIdentity } from "../policy/policy.ts";
@@ -53,7 +45,9 @@ export function checkProgram(path: string, uid: number | null = ownUid()): Findi
     const fd = openRegular(path);
     if (fd === null) return [say("program-type", "is no regular file", "")];
     try {
-      stats = fstatSync(fd, { bigint: true });
+      // Not by the descriptor: the runtime asks there for the path that links lead to, which need not
+      // be the granted one (P22).
+      stats = statSync(path, { bigint: true });
       head = readHead(fd);
     } finally {
       closeSync(fd);
