@@ -59,6 +59,11 @@ const POLICY = {
   verbs: { script: verb(["base/s.sh"], { requires: ["base/s.sh"] }) },
 };
 
+/** Entries that cannot be addressed, as far as the runtime lists them: an older one leaves them out. */
+const STUCK = (([major = 0, minor = 0]) => major > 2 || minor >= 8 ? 1 : 0)(
+  Deno.version.deno.split(".").map(Number),
+);
+
 Deno.test("doctor finds and mends what changed around a running daemon", async () => {
   await using bridge = await TestBridge.start({
     policy: POLICY,
@@ -86,7 +91,7 @@ Deno.test("doctor finds and mends what changed around a running daemon", async (
   await sh("mkdir \"$(printf 'spool/main/queue/\\377')\"", bridge.root);
   await until(
     "the stuck entry in the status",
-    () => (bridge.status()?.["stuck"] as { count: number } | undefined)?.count === 1,
+    () => (bridge.status()?.["stuck"] as { count: number } | undefined)?.count === STUCK,
     60_000,
   );
   const broken = await examine(bridge);
@@ -99,7 +104,7 @@ Deno.test("doctor finds and mends what changed around a running daemon", async (
     surplus,
     "warning edited bridge.jsonc",
     "warning killed state/KILL.main",
-    "warning stuck spool/main",
+    ...(STUCK === 1 ? ["warning stuck spool/main"] : []),
   ]);
   assertEquals(broken.code, 1);
   assertMatch(
