@@ -6,6 +6,7 @@
  *
  * `--part across` runs the files that `tests/across` lists: those whose outcome may depend on the
  * version of the runtime together with the user, for the combinations that a whole run left out.
+ * `--without once` runs all but the files that `tests/once` lists.
  *
  * `DENO_JOBS=N` runs test files side by side; some tests measure time, so the default is one after
  * the other.
@@ -43,6 +44,15 @@ function hasTests(directory: string): boolean {
   return false;
 }
 
+/** Every test file at or below a directory. */
+function testFiles(directory: string): string[] {
+  return [...Deno.readDirSync(directory)].flatMap((entry) => {
+    const path = join(directory, entry.name);
+    if (entry.isDirectory) return testFiles(path);
+    return /_test\.ts$/.test(entry.name) ? [path] : [];
+  }).sort();
+}
+
 /** The files of a part of the suite, one name a line in `tests/<part>`. */
 function partFiles(part: string): string[] {
   const names = Deno.readTextFileSync(inRepository("tests", part)).split("\n")
@@ -57,10 +67,18 @@ function partFiles(part: string): string[] {
 function selection(args: readonly string[]): { files: string[]; filters: string[] } {
   const files: string[] = [];
   const filters: string[] = [];
-  if (args[0] === "--part") {
-    const [, part = "", ...rest] = args;
-    if (!/^[a-z]+$/.test(part)) throw new Error("usage: --part NAME, a list below tests/");
-    files.push(...partFiles(part));
+  if (args[0] === "--part" || args[0] === "--without") {
+    const [how, part = "", ...rest] = args;
+    if (!/^[a-z]+$/.test(part)) throw new Error(`usage: ${how} NAME, a list below tests/`);
+    const listed = partFiles(part);
+    const suite = SUITE.filter((directory) => hasTests(inRepository(directory)));
+    if (how === "--part") files.push(...listed);
+    else {
+      files.push(
+        ...suite.flatMap((directory) => testFiles(inRepository(directory)))
+          .filter((file) => !listed.includes(file)),
+      );
+    }
     args = rest;
   }
   for (const arg of args) {
