@@ -184,6 +184,28 @@ function dropPrograms(programs: readonly string[], log: Log): boolean {
 }
 
 /**
+ * A fault that belongs to no request ends the daemon: what it was about to do is not known any more,
+ * and the next start decides from the ledger (S13). It ends itself, because a runtime that ends on
+ * such a fault by itself takes its children along, the shims and with them the outcome of what they
+ * run (X18).
+ */
+function endOnFault(log: Log): void {
+  const end = (error: unknown) => {
+    const what = error instanceof Error ? `${error.name}: ${error.message}` : String(error);
+    log("ERROR", "internal", { error: what });
+    Deno.exit(EXIT.internal);
+  };
+  globalThis.addEventListener("unhandledrejection", (event) => {
+    event.preventDefault();
+    end(event.reason);
+  });
+  globalThis.addEventListener("error", (event) => {
+    event.preventDefault();
+    end(event.error);
+  });
+}
+
+/**
  * Serves until it is told to stop.
  *
  * @param words `serve` or `once` and what follows it
@@ -195,6 +217,7 @@ export async function serve(
   programs: readonly string[],
 ): Promise<number> {
   const log = stderrLog();
+  endOnFault(log);
   const parsed = options(words);
   if (typeof parsed === "string") {
     log("ERROR", "usage", { message: parsed });
