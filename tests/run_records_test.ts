@@ -265,7 +265,7 @@ Deno.test(
       detail: "pipe-held",
       stdout: { bytes: 1_000_000, file_bytes: 500, tail, complete: false },
     });
-    assertEquals(writeExit(dir, big)?.by, "record");
+    assertEquals(stored(dir, big), "record");
     assertEquals(readExit(dir, RUN), big);
     assertEquals(names(dir), ["exit.json", "order.json"]);
     assertEquals((Deno.statSync(`${dir}/exit.json`).mode ?? 0) & 0o777, 0o600);
@@ -277,7 +277,7 @@ Deno.test(
   withRoot((root, dir) => {
     assertEquals(readExit(dir, RUN), null, "no directory");
     prepareRun(order(), root);
-    writeExit(dir, exit({ run: OTHER }));
+    stored(dir, exit({ run: OTHER }));
     assertEquals(readExit(dir, RUN), null);
     const text = JSON.stringify(exit());
     Deno.writeTextFileSync(`${dir}/exit.json`, text.slice(0, -5));
@@ -401,6 +401,13 @@ function brokenDisk(
   };
 }
 
+/** Stores an outcome, makes it durable, and says what holds it. */
+function stored(...args: Parameters<typeof writeExit>): "record" | "name" | null {
+  const held = writeExit(...args);
+  held?.sync();
+  return held?.by ?? null;
+}
+
 function taken(root: string, dir: string): void {
   prepareRun(order(), root);
   Deno.renameSync(`${dir}/order.json`, `${dir}/taken.json`);
@@ -410,7 +417,7 @@ Deno.test(
   "writeExit() survives short writes (S1)",
   withRoot((root, dir) => {
     taken(root, dir);
-    assertEquals(writeExit(dir, exit(), brokenDisk([], true))?.by, "record");
+    assertEquals(stored(dir, exit(), brokenDisk([], true)), "record");
     assertEquals(readExit(dir, RUN), exit());
   }),
 );
@@ -425,7 +432,7 @@ for (const step of ["open", "write", "rename exit.json.tmp"]) {
         exit_code: 7,
         stdout: { bytes: 50, file_bytes: 40, tail: "", complete: true },
       });
-      assertEquals(writeExit(dir, full, brokenDisk([step]))?.by, "name");
+      assertEquals(stored(dir, full, brokenDisk([step])), "name");
       assertEquals(names(dir), ["exit-exited-7-none-50-0", "stdout"]);
       const read = readExit(dir, RUN);
       assert(read !== null && Math.abs(read.finished_ms - Date.now()) < 60_000);
@@ -465,10 +472,10 @@ Deno.test(
   withRoot((root, dir) => {
     taken(root, dir);
     const disk = brokenDisk(["open", "rename taken.json"]);
-    assertEquals(writeExit(dir, exit(), disk), null);
+    assertEquals(stored(dir, exit(), disk), null);
     assertEquals(disk.calls, ["open", "rename taken.json"]);
     assertEquals(names(dir), ["taken.json"]);
-    assertEquals(writeExit(dir, exit())?.by, "record", "a later attempt finds nothing in its way");
+    assertEquals(stored(dir, exit()), "record", "a later attempt finds nothing in its way");
     assertEquals(readExit(dir, RUN), exit());
   }),
 );
@@ -478,7 +485,7 @@ Deno.test(
   withRoot((root, dir) => {
     taken(root, dir);
     Deno.writeTextFileSync(`${dir}/exit.json.tmp`, "torn");
-    assertEquals(writeExit(dir, exit())?.by, "record");
+    assertEquals(stored(dir, exit()), "record");
     assertEquals(names(dir), ["exit.json", "taken.json"]);
   }),
 );
