@@ -138,6 +138,7 @@ function testEnvironment(std: Std, scratch: string): Record<string, string> {
   };
   // It belongs to the command that a human typed, not to the commands that tests run.
   delete env["INIT_CWD"];
+  delete env["CHB_TYPES_CHECKED"];
   return Deno.stdout.isTerminal() ? env : { ...env, NO_COLOR: "1" };
 }
 

@@ -66,8 +66,6 @@ function watchInWorker(scope: Scope): void {
   };
   /** Messages in a row that are sent without waiting for what may come. */
   const BURST = 16;
-  /** For how long nothing but removals waits for company, which nobody is in a hurry to hear of. */
-  const IDLE_MS = 50;
   /** Names gathered for one directory; what is more is told as lost. */
   const GATHER_NAMES = 2048;
   const watchers = new Map<number, Deno.FsWatcher>();
@@ -87,7 +85,6 @@ function watchInWorker(scope: Scope): void {
   /** Messages that may be sent at once; one more each `GATHER_MS`. */
   let credit = BURST;
   let timer: ReturnType<typeof setTimeout> | null = null;
-  let idle: ReturnType<typeof setTimeout> | null = null;
 
   function newsOf(id: number): News {
     let of = news.get(id);
@@ -101,8 +98,6 @@ function watchInWorker(scope: Scope): void {
   function flush(): void {
     if (timer !== null) clearTimeout(timer);
     timer = null;
-    if (idle !== null) clearTimeout(idle);
-    idle = null;
     if (told) return;
     const reports = answers;
     answers = [];
@@ -162,12 +157,12 @@ function watchInWorker(scope: Scope): void {
     const last = names.pop();
     if (last === undefined) return;
     for (const name of names) add(id, name, kind === "rename" ? "remove" : kind);
-    // What happens under a temporary name is found by the next scan early enough. Telling it would
-    // only keep the rename waiting that follows.
-    if (last.startsWith(".") && kind !== "remove") return void newsOf(id).seen++;
+    // What happens under the temporary name of a writer is found by the next scan early enough.
+    // Telling it would only keep the rename waiting that follows.
+    const temporary = last.startsWith(".") && last.endsWith(".tmp");
+    if (temporary && kind !== "remove") return void newsOf(id).seen++;
     add(id, last, kind);
-    if (kind === "remove") idle ??= setTimeout(flushSoon, IDLE_MS);
-    else flushSoon();
+    flushSoon();
   }
 
   function answer(report: WatchReport): void {
