@@ -17,6 +17,7 @@ import type { Finding } from "../src/spool/types.ts";
 import { TestBridge, until, verb } from "./helpers/bridge.ts";
 import { sh } from "./helpers/outside.ts";
 import { answer } from "./helpers/terminal.ts";
+import { unitFacts } from "./helpers/unit_facts.ts";
 
 interface Report {
   readonly ok: boolean;
@@ -221,25 +222,7 @@ Deno.test("doctor outside of a root, and with two texts for one input, does noth
 
 // -------------------------------------------------------------------------------- unit and mounts
 
-const FACTS: UnitFacts = {
-  root: "/r",
-  name: "chb-r",
-  uid: 1000,
-  bin_sha256: "0".repeat(64),
-  version: "1.2.3",
-  source: false,
-  jitless: true,
-  policy: "1".repeat(64),
-  agents: ["main"],
-  programs: ["/usr/bin/true"],
-  scripts: [],
-  engines: [],
-  kill: "/usr/bin/kill",
-  needs: [],
-  homes: [],
-  otherUsers: [],
-  groups: [],
-};
+const FACTS = unitFacts();
 
 /** What is done to a unit, and the one finding that it makes. */
 const UNITS: readonly [string, (text: string) => string, string | null, Partial<UnitFacts>?][] = [

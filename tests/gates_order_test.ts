@@ -12,7 +12,8 @@ import { requestDigest } from "../src/ledger/keys.ts";
 import type { Row } from "../src/ledger/types.ts";
 import { parsePolicy } from "../src/policy/parse_policy.ts";
 import type { Policy } from "../src/policy/policy.ts";
-import type { Claim, Look } from "../src/spool/types.ts";
+import type { Claim } from "../src/spool/types.ts";
+import { FILE } from "./helpers/looks.ts";
 
 /** The stages from the claimed entry to the decision, in the order that the rules give. */
 const RULED = [
@@ -80,18 +81,6 @@ function textFor(broken: ReadonlySet<Ruled>): string {
   const text = JSON.stringify({ verb, args, ...(broken.has("schema") ? { wrong: 1 } : {}) });
   return broken.has("parse") ? text.replace("{", '{"verb":"show",') : text;
 }
-
-const FILE: Look = {
-  kind: "file",
-  dev: "1",
-  ino: "2",
-  nlink: 1,
-  uid: 1000,
-  size: 20,
-  ctime_ms: 0,
-  mtime_ms: 0,
-  mode: 0o600,
-};
 
 /** Another request, under the same id. */
 const OTHER = {

@@ -15,6 +15,7 @@ import { parseKeyFile, type SigningKey } from "../src/request/key_file.ts";
 import type { Claim, Look } from "../src/spool/types.ts";
 import { envelopeOf, payloadOf, type Signer, signText } from "./helpers/signing.ts";
 import { valid } from "./policy_fixture.ts";
+import { FILE } from "./helpers/looks.ts";
 
 /** Now, and the arrival of every request, unless a test says otherwise. */
 const NOW = Date.UTC(2026, 0, 31, 12);
@@ -68,18 +69,6 @@ const POLICY = valid({
   },
   limits: { max_age_s: 60 },
 });
-
-const FILE: Look = {
-  kind: "file",
-  dev: "1",
-  ino: "2",
-  nlink: 1,
-  uid: 1000,
-  size: 20,
-  ctime_ms: 0,
-  mtime_ms: 0,
-  mode: 0o600,
-};
 
 const sha256 = (bytes: Uint8Array) => createHash("sha256").update(bytes).digest("hex");
 

@@ -12,6 +12,7 @@ import { type UnitFacts, unitName } from "../src/human/unit_facts.ts";
 import { unitFiles } from "../src/human/unit_text.ts";
 import { grants } from "../src/permissions.ts";
 import { TestBridge, verb } from "./helpers/bridge.ts";
+import { unitFacts } from "./helpers/unit_facts.ts";
 
 const ROOT = Deno.uid() === 0;
 
@@ -59,26 +60,7 @@ async function analyzeIn(
 
 /** Facts with something of everything that only needs a path that exists. */
 function facts(root: string, more: Partial<UnitFacts> = {}): UnitFacts {
-  return {
-    root,
-    name: "chb-app",
-    uid: 1000,
-    bin_sha256: "0".repeat(64),
-    version: "1.2.3",
-    source: false,
-    jitless: true,
-    policy: "1".repeat(64),
-    agents: ["main"],
-    programs: ["/usr/bin/true"],
-    scripts: [],
-    engines: [],
-    kill: "/usr/bin/kill",
-    needs: [],
-    homes: [],
-    otherUsers: [],
-    groups: [],
-    ...more,
-  };
+  return unitFacts({ root, name: "chb-app", ...more });
 }
 
 /** A root of which units can be verified: what they start has to be there. */

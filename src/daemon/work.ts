@@ -52,7 +52,7 @@ import {
 import type { Core } from "./core.ts";
 import { runningResult } from "./intake.ts";
 import { cancelledResult } from "./cancel.ts";
-import { fits } from "./fits.ts";
+import { type Fit, fits } from "./fits.ts";
 import { Leftovers } from "./leftovers.ts";
 import { loseRow } from "./lose.ts";
 import { readAnswer } from "./lookups.ts";
@@ -60,7 +60,13 @@ import { pendingResult } from "./pending_result.ts";
 import { resolvedEvent, settleRow } from "./resolve.ts";
 import { Retell } from "./retell.ts";
 import { base } from "./row_fields.ts";
-import { type ActiveRun, exitReason, finishedResult, type Prepared } from "./runs.ts";
+import {
+  type ActiveRun,
+  exitReason,
+  finishedResult,
+  type Prepared,
+  type StartFacts,
+} from "./runs.ts";
 import type { Waiting } from "./slots.ts";
 import { dropHold } from "./spends.ts";
 import { turnDown } from "./turn_down.ts";
@@ -574,16 +580,7 @@ export class Work {
     if (core.stopping() || core.kill(row.agent) !== null) return;
     let ready: Prepared | null = null;
     try {
-      ready = core.runs.prepareLookup({
-        agent: row.agent,
-        id: row.id,
-        key: row.key ?? row.id,
-        verb: fit.verb,
-        args: fit.args,
-        max_spend: row.max_spend,
-        timeout_ms: row.timeout_ms,
-        attempt: row.attempt,
-      }, policy);
+      ready = core.runs.prepareLookup(startFacts(row, fit, row.max_spend), policy);
     } catch (error) {
       core.log("WARN", "lookup-failed", { error: errorCode(error) ?? "not-trusted" });
       if (errorCode(error) !== undefined) return;
@@ -710,16 +707,8 @@ export class Work {
       const granted = grant.kind === "granted" ? grant.amount : null;
       let prepared: Prepared | null = null;
       try {
-        prepared = core.runs.prepare({
-          agent: row.agent,
-          id: row.id,
-          key: row.key ?? row.id,
-          verb: fit.verb,
-          args: fit.args,
-          max_spend: granted === null ? row.max_spend : amountNumber(granted),
-          timeout_ms: row.timeout_ms,
-          attempt: row.attempt,
-        }, policy);
+        const max_spend = granted === null ? row.max_spend : amountNumber(granted);
+        prepared = core.runs.prepare(startFacts(row, fit, max_spend), policy);
       } catch (error) {
         core.runs.orderFailed(error);
       }
@@ -916,6 +905,20 @@ export class Work {
     }
     this.#carryOut(after);
   }
+}
+
+/** What a run of a row is started with; the spending is what was granted for it. */
+function startFacts(row: Row, fit: Fit, max_spend: number | null): StartFacts {
+  return {
+    agent: row.agent,
+    id: row.id,
+    key: row.key ?? row.id,
+    verb: fit.verb,
+    args: fit.args,
+    max_spend,
+    timeout_ms: row.timeout_ms,
+    attempt: row.attempt,
+  };
 }
 
 /** True while the row is running and this is the run that it waits for. */
