@@ -22,7 +22,7 @@ Deno.test("closeSpend() charges what was reserved, frees what was held, and leav
   });
   const [reserved, held, ended] = rids;
   assert(reserved !== undefined && held !== undefined && ended !== undefined);
-  assertEquals(ledger.openSpends(), [reserved, held]);
+  assertEquals(ledger.openSpends().toSorted(), [reserved, held]);
   ledger.transaction((tx) => rids.forEach((rid) => closeSpend(tx, rid)));
   assertEquals(ledger.openSpends(), []);
   assertEquals([ledger.heldSpend("main"), ledger.spend(reserved)?.charged], [0n, 8n]);
