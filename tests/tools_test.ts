@@ -48,6 +48,7 @@ import {
   startsElsewhere,
   unusedPackages,
 } from "../tools/rooms.ts";
+import { share } from "../tools/test.ts";
 import { readCounts, readSkips, verdict } from "../tools/test_report.ts";
 import { type WrapperFacts, wrapperFacts, wrapperText } from "../tools/wrapper.ts";
 
@@ -882,6 +883,16 @@ for (const [what, text, code, last] of TEST_RUNS) {
     });
   });
 }
+
+Deno.test("the shares of the suite are alike and together all of it", () => {
+  const files = ["a", "b", "c", "d", "e", "f", "g"];
+  const shares = ["1/3", "2/3", "3/3"].map((slice) => share(files, slice));
+  assertEquals(shares.map(({ length }) => length), [3, 2, 2]);
+  assertEquals(shares.flat().sort(), files);
+  for (const slice of ["0/3", "4/3", "1", "1/0", "", "1/10"]) {
+    assertThrows(() => share(files, slice), Error, "--slice");
+  }
+});
 
 // ---------------------------------------------------------------------------------------- rooms
 

@@ -6,7 +6,8 @@
  *
  * `--part across` runs the files that `tests/across` lists: those whose outcome may depend on the
  * version of the runtime together with the user, for the combinations that a whole run left out.
- * `--without once` runs all but the files that `tests/once` lists.
+ * `--without once` runs all but the files that `tests/once` lists. `--slice 1/3`, alone or behind one
+ * of these, runs the first of three shares of the files, for runs side by side.
  *
  * `DENO_JOBS=N` runs test files side by side; some tests measure time, so the default is one after
  * the other.
@@ -63,6 +64,26 @@ function partFiles(part: string): string[] {
   return files;
 }
 
+/** Every file of the suite. */
+function suiteFiles(): string[] {
+  return SUITE.filter((directory) => hasTests(inRepository(directory)))
+    .flatMap((directory) => testFiles(inRepository(directory)));
+}
+
+/**
+ * Every `COUNT`th file from the `NUMBER`th on, so that the shares are alike.
+ *
+ * @param slice `NUMBER/COUNT`, each of one digit
+ * @throws Error when `slice` is no such share
+ */
+export function share(files: readonly string[], slice: string): string[] {
+  const [, number, count] = /^([1-9])\/([1-9])$/.exec(slice) ?? [];
+  if (number === undefined || Number(number) > Number(count)) {
+    throw new Error("usage: --slice NUMBER/COUNT, from 1/1 to 9/9");
+  }
+  return files.filter((_, index) => index % Number(count) === Number(number) - 1);
+}
+
 /** Arguments that name something that is there are files; another one is a filter. */
 function selection(args: readonly string[]): { files: string[]; filters: string[] } {
   const files: string[] = [];
@@ -71,14 +92,16 @@ function selection(args: readonly string[]): { files: string[]; filters: string[
     const [how, part = "", ...rest] = args;
     if (!/^[a-z]+$/.test(part)) throw new Error(`usage: ${how} NAME, a list below tests/`);
     const listed = partFiles(part);
-    const suite = SUITE.filter((directory) => hasTests(inRepository(directory)));
-    if (how === "--part") files.push(...listed);
-    else {
-      files.push(
-        ...suite.flatMap((directory) => testFiles(inRepository(directory)))
-          .filter((file) => !listed.includes(file)),
-      );
-    }
+    files.push(
+      ...(how === "--part" ? listed : suiteFiles().filter((file) => !listed.includes(file))),
+    );
+    args = rest;
+  }
+  if (args[0] === "--slice") {
+    const [, slice = "", ...rest] = args;
+    const shared = share(files.length > 0 ? files.splice(0) : suiteFiles(), slice);
+    if (shared.length === 0) throw new Error(`Cannot run slice ${slice}: no file is in it`);
+    files.push(...shared);
     args = rest;
   }
   for (const arg of args) {
@@ -171,7 +194,6 @@ async function main(): Promise<number> {
   const { std, why } = await decideStd();
   console.log(`std: ${std} (${why})`);
   const { files, filters } = selection(Deno.args);
-  const suite = SUITE.filter((directory) => hasTests(inRepository(directory)));
   // What tests forget is found here and removed. Tests that play another user pass through it.
   const scratch = Deno.makeTempDirSync({ prefix: "chb-tests-" });
   Deno.chmodSync(scratch, 0o755);
@@ -179,7 +201,7 @@ async function main(): Promise<number> {
     const run = await runTests(std, [
       ...stdFlags(std),
       ...filters.map((filter) => `--filter=${filter}`),
-      ...(files.length > 0 ? files : suite),
+      ...(files.length > 0 ? files : suiteFiles()),
     ], scratch);
     const whole = Deno.args.length === 0;
     const { passed, failed, skipped, complaints } = verdict(run, whole ? maxSkips() : undefined);
