@@ -121,6 +121,47 @@ Deno.test("Q8 Q4 a flood of one agent is held by its own cap, and the other is a
   assert(shed.every((r) => r["agent"] === "a"));
 });
 
+Deno.test("long commands of one agent leave a slot to the other, which starts at once", async () => {
+  const hold = verb(["/usr/bin/sleep", "60"], { timeout_s: 60 });
+  const bridge = await TestBridge.start({
+    policy: {
+      agents: {
+        a: { verbs: ["hold"], concurrency: 3 },
+        b: { verbs: ["say"] },
+      },
+      verbs: { hold, say: verb(["/usr/bin/true"]) },
+      limits: { concurrency: 3 },
+    },
+    agents: ["a", "b"],
+    serve: ["--poll-ms", "100"],
+  });
+  await using _ = bridge;
+  const [a, b] = [new AgentSide(bridge, "a"), new AgentSide(bridge, "b")];
+  for (let n = 0; n < 6; n++) a.submit(`h${n}`, { verb: "hold" });
+  const states = () => Array.from({ length: 6 }, (_, n) => a.result(`h${n}`)?.state ?? "").sort();
+  const flooded = ["pending", "pending", "pending", "pending", "running", "running"];
+  await until("the flood to run", () => states().join() === flooded.join());
+  assertEquals(a.result("h5")?.waiting_for, "slot");
+  for (const n of [1, 2, 3]) {
+    assertEquals((await b.ask(`s${n}`, { verb: "say" })).outcome, "succeeded");
+  }
+  assertEquals(states(), flooded, "nothing ended for it, and the kept slot stayed kept");
+  // A bound of its own, trusted while both run, holds for what starts from then on.
+  const policy = JSON.parse(Deno.readTextFileSync(bridge.path("bridge.jsonc")));
+  policy.agents.a.concurrency = 1;
+  Deno.writeTextFileSync(bridge.path("bridge.jsonc"), JSON.stringify(policy));
+  assertEquals((await bridge.chb("trust", "--yes")).code, 0);
+  const catalogue = () =>
+    JSON.parse(Deno.readTextFileSync(bridge.path("spool/a/inbox/catalogue.json")));
+  await until("the new bound", () => catalogue().limits.concurrency === 1);
+  const running = ["h0", "h1", "h2", "h3", "h4", "h5"]
+    .filter((id) => a.result(id)?.state === "running");
+  a.submit("end", { verb: "bridge.cancel", args: { id: running[0] } });
+  await a.until(running[0] ?? "");
+  assertEquals((await b.ask("s4", { verb: "say" })).outcome, "succeeded");
+  assertEquals(states().filter((state) => state === "running").length, 1);
+});
+
 Deno.test("no path leads from a request or an order to a human command", () => {
   const modules = readModules();
   const reach = (starts: string[]) => {

@@ -20,7 +20,7 @@ Deno.test("Slots: no more run at once than concurrency allows", () => {
   for (const rid of [1, 2, 3]) slots.wait(waiting(rid));
   assertEquals(drain(slots), [1, 2]);
   assertEquals([slots.running, slots.waiting(), slots.waiting("main")], [2, 1, 1]);
-  assertEquals(slots.blocked(null), "slot");
+  assertEquals(slots.blocked("main", null), "slot");
   slots.free(1);
   assertEquals(drain(slots), [3]);
   slots.free(99);
@@ -33,7 +33,7 @@ Deno.test("Slots: a lock is held by one, and first given to who waits longest", 
   slots.wait(waiting(3, "a", "db"));
   slots.wait(waiting(4, "a"));
   assertEquals(drain(slots), [3, 4]);
-  assertEquals(slots.blocked("db"), "lock");
+  assertEquals(slots.blocked("main", "db"), "lock");
   assertEquals(slots.waitsFor(waiting(5, "b", "db")), "lock");
   slots.free(3);
   assertEquals(slots.waitsFor(waiting(5, "b", "db")), "slot");
@@ -67,7 +67,7 @@ Deno.test("Slots: what keeps only its lock holds up that lock and no slot", () =
   slots.freeSlot(1);
   assertEquals(drain(slots), [3]);
   slots.free(3);
-  assertEquals(slots.blocked("x"), "lock");
+  assertEquals(slots.blocked("main", "x"), "lock");
   slots.free(1);
   assertEquals(drain(slots), [2]);
 });
@@ -92,7 +92,7 @@ Deno.test("Slots: a question costs the same with a hundred thousand waiters", ()
     if (next === null) throw new Error("nothing to start");
     slots.start(next.rid, next.agent, next.lock);
     slots.free(next.rid);
-    slots.blocked("x");
+    slots.blocked("main", "x");
   }
   assertEquals(looked, 1000);
   assertEquals(slots.waiting(), 99_000);
@@ -103,18 +103,18 @@ Deno.test("Slots: a new request does not overtake one that waits for the same lo
   slots.start(1, "main", "x");
   slots.wait(waiting(2, "main", "x"));
   slots.free(1);
-  assertEquals(slots.blocked("x"), "lock");
+  assertEquals(slots.blocked("main", "x"), "lock");
   // Nor one that could start and has not yet.
-  assertEquals(slots.blocked(null), "slot");
+  assertEquals(slots.blocked("main", null), "slot");
   assertEquals(drain(slots), [2]);
-  assertEquals(slots.blocked(null), null);
+  assertEquals(slots.blocked("main", null), null);
 });
 
 Deno.test("Slots: a blocked lock does not hold up what needs none", () => {
   const slots = new Slots(3);
   slots.start(1, "main", "x");
   slots.wait(waiting(2, "main", "x"));
-  assertEquals(slots.blocked(null), null);
+  assertEquals(slots.blocked("main", null), null);
   slots.wait(waiting(3));
   assertEquals(drain(slots), [3]);
 });
@@ -130,6 +130,79 @@ Deno.test("Slots: agents take turns, so a long queue does not hold up another ag
     slots.free(next.rid);
   }
   assertEquals(order, [1, 5, 2, 3, 4]);
+});
+
+/** Slots that these agents share; a bound of its own where one is given. */
+function shared(concurrency: number, agents: Record<string, number | null>): Slots {
+  const slots = new Slots(1);
+  slots.share(
+    concurrency,
+    Object.entries(agents).map(([agent, bound]) => ({ agent, concurrency: bound })),
+  );
+  return slots;
+}
+
+Deno.test("Slots: a slot is kept for every agent that runs nothing", () => {
+  const slots = shared(4, { a: null, b: null, c: null });
+  for (const rid of [1, 2, 3, 4, 5]) slots.wait(waiting(rid, "a"));
+  // One slot for b and one for c stay free.
+  assertEquals(drain(slots), [1, 2]);
+  assertEquals(slots.blocked("a", null), "slot");
+  assertEquals([slots.blocked("b", null), slots.blocked("c", null)], [null, null]);
+  for (const rid of [6, 7]) slots.wait(waiting(rid, "b"));
+  // Nor may a second agent take what is left for the third.
+  assertEquals(drain(slots), [6]);
+  slots.wait(waiting(8, "c"));
+  assertEquals(drain(slots), [8]);
+  // When everybody has one, who is next in turn may take more; b had its turn after a.
+  slots.free(1);
+  assertEquals(drain(slots), [3]);
+  slots.free(8);
+  assertEquals([drain(slots), slots.blocked("c", null)], [[], null]);
+  // An agent that the policy does not name any more needs none.
+  slots.share(4, ["a", "b"].map((agent) => ({ agent, concurrency: null })));
+  assertEquals(drain(slots), [7]);
+});
+
+Deno.test("Slots: with fewer slots than agents nobody has a second one while others have none", () => {
+  const slots = shared(2, { a: null, b: null, c: null });
+  for (const rid of [1, 2, 3]) slots.wait(waiting(rid, "a"));
+  assertEquals(drain(slots), [1]);
+  slots.wait(waiting(4, "b"));
+  slots.wait(waiting(5, "c"));
+  assertEquals(drain(slots), [4]);
+  // Both are taken: turns decide, so the flood of one delays another by one of its commands.
+  slots.free(1);
+  assertEquals(drain(slots), [2]);
+  slots.free(2);
+  assertEquals(drain(slots), [5]);
+  const one = shared(1, { a: null, b: null });
+  one.wait(waiting(1, "a"));
+  assertEquals(drain(one), [1], "the only slot is kept for nobody");
+});
+
+Deno.test("Slots: an agent runs no more than its own bound, and holds up no lock by it", () => {
+  const slots = shared(4, { a: 1, b: null });
+  slots.wait(waiting(1, "a"));
+  slots.wait(waiting(2, "a", "db"));
+  slots.wait(waiting(3, "a"));
+  assertEquals(drain(slots), [1]);
+  // It came first for the lock and cannot start: the next agent does.
+  slots.wait(waiting(4, "b", "db"));
+  assertEquals(drain(slots), [4]);
+  slots.free(4);
+  slots.free(1);
+  assertEquals(drain(slots), [2]);
+});
+
+Deno.test("Slots: what is started twice, or freed twice, counts once", () => {
+  const slots = shared(2, { a: 1 });
+  slots.start(1, "a", null);
+  slots.start(1, "a", null);
+  assertEquals([slots.running, slots.blocked("a", null)], [1, "slot"]);
+  slots.freeSlot(1);
+  slots.free(1);
+  assertEquals([slots.running, slots.blocked("a", null)], [0, null]);
 });
 
 Deno.test("Slots: a request that is forgotten never starts, and frees those behind it", () => {

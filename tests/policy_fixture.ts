@@ -19,6 +19,7 @@ export function sample(): Record<string, unknown> {
         auth: "signed",
         signature_window_s: 600,
         scope: "destructive",
+        concurrency: 2,
         mount: "role",
         agent_gid: 1000,
         uids: [1000, 1001],

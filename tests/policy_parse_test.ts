@@ -699,6 +699,7 @@ Deno.test("parsePolicy() fills in the narrowest meaning for what is left out", (
     auth: "placement",
     signature_window_s: 300,
     scope: "observe",
+    concurrency: null,
     mount: "role",
     agent_uid: null,
     agent_gid: null,
@@ -1055,6 +1056,7 @@ Deno.test("parsePolicy() answers texts with bytes changed at random", () => {
 });
 
 const WARNINGS: readonly [rule: string, at: Path, value: unknown, path: string][] = [
+  ["few-slots", ["limits", "concurrency"], 1, "limits.concurrency"],
   ["unused-verb", ["agents", "main", "verbs"], ["ps", "restart", "deploy"], "verbs.note"],
   ["no-verbs", ["agents", "other", "verbs"], [], "agents.other.verbs"],
   ["scope-too-narrow", ["agents", "main", "scope"], "mutating", "agents.main.scope"],

@@ -39,6 +39,7 @@ function policy(more: Partial<AgentPolicy> = {}): AgentPolicy {
     auth: "placement",
     signature_window_s: 300,
     scope: "observe",
+    concurrency: null,
     mount: "role",
     agent_uid: null,
     agent_gid: null,

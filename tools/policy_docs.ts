@@ -379,6 +379,18 @@ these rights anyway.`,
     `An agent's \`scope\` is the widest class that it may use, and it is \`observe\` unless you say
 otherwise. A request may narrow its own scope, never widen it.`,
 
+    "## What runs at the same time",
+    `\`limits.concurrency\` is the number of slots, and every command takes one. While another agent
+runs nothing, a slot is kept for it: an agent's first command takes any free slot, and a further one
+starts only when a slot stays free for each such agent. So with at least as many slots as agents that
+have verbs, a flood of long commands from one agent makes no other agent wait for its first slot, and
+an agent that is alone at work has all slots but one for each of the others. \`agents.A.concurrency\`
+lowers that for one agent; it never takes a slot that is kept.`,
+    `With fewer slots than agents the agents take turns: whoever started something last is behind the
+others, however many requests it has waiting. With one slot, which is the default, everybody waits
+for the command that runs, for at most its \`timeout_s\`. \`chb check\` warns of it. A \`lock\` is
+another matter: agents whose verbs name the same one wait for each other, in turns.`,
+
     "## What no policy can allow",
     `Some mistakes would turn the bridge into a shell on the host. They are refused whatever the
 policy says, and \`chb check\` names the rule:`,

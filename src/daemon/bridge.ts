@@ -58,6 +58,7 @@ import { Reaper } from "./reaper.ts";
 import { recover } from "./recover.ts";
 import { RunMessages } from "./run_messages.ts";
 import { Runs } from "./runs.ts";
+import { sharers } from "./sharers.ts";
 import { Slots } from "./slots.ts";
 import { Spends } from "./spends.ts";
 import { storeClock, storedClock } from "./stored_clock.ts";
@@ -217,6 +218,7 @@ export class Bridge {
       owners: (agent) => this.#owners(agent),
       stopping: () => this.#stopping,
     };
+    core.slots.share(limits().concurrency, sharers(trust.policy));
     this.#core = core;
     this.#keeper = new AuditKeeper({
       ledger,
@@ -707,7 +709,7 @@ export class Bridge {
     trust.reload(ledger);
     const policy = trust.policy;
     if (policy === null) return;
-    this.#core.slots.concurrency = policy.limits.concurrency;
+    this.#core.slots.share(policy.limits.concurrency, sharers(policy));
     this.#core.answers.max = policy.limits.answers;
     this.#core.pool.resize(policy.limits.concurrency);
     for (const agent of [...this.#served.keys()]) {

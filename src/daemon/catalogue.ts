@@ -136,7 +136,7 @@ export function catalogue(policy: Policy | null, agent: string): Catalogue {
       string_bytes: limits.string_bytes,
       output_bytes: limits.output_bytes,
       waiting: limits.waiting,
-      concurrency: limits.concurrency,
+      concurrency: Math.min(limits.concurrency, own?.concurrency ?? Infinity),
       answers_per_minute: limits.answers,
       max_age_s: limits.max_age_s,
       ...(own?.auth === "signed" ? { signature_window_s: own.signature_window_s } : {}),

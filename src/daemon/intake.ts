@@ -454,7 +454,7 @@ export class Intake {
       ? "approval"
       : core.stopping()
       ? "slot"
-      : core.slots.blocked(verb.lock);
+      : core.slots.blocked(claim.agent, verb.lock);
     let prepared: Prepared | null = null;
     if (blocked === null) {
       try {

@@ -7,7 +7,14 @@
  * 3. Agents take turns for each lock as well: the next holder is the agent that had the lock
  *    longest ago. So a thousand requests of one agent for a lock delay another agent's request for
  *    it by one of them, whatever else either agent starts meanwhile.
- * 4. Every question costs in proportion to the number of agents and of locks that are waited for,
+ * 4. While another agent that the policy names runs nothing, a slot is kept for it: an agent's first
+ *    command needs a free slot, and any further one leaves as many slots free as there are such
+ *    agents. So with at least as many slots as agents, no agent's long commands make another one
+ *    wait for its first slot. With fewer, agents take turns for what there is.
+ * 5. No agent runs more at once than its own bound allows.
+ * 6. A turn for a lock goes only to an agent that may start something: one that is at its bound
+ *    holds up no lock that it does not hold.
+ * 7. Every question costs in proportion to the number of agents and of locks that are waited for,
  *    never to the number of requests that wait.
  *
  * Pure bookkeeping in memory; the ledger knows what is pending and running, and start-up fills
@@ -25,6 +32,13 @@ export interface Waiting {
   readonly expires_ms: number;
   /** Wall clock, milliseconds: it waits for a human until then, and for no slot; else null. */
   readonly held_until_ms?: number | null;
+}
+
+/** An agent that may have commands run. */
+export interface Sharer {
+  readonly agent: string;
+  /** Most of its commands at once, or null without a bound of its own. */
+  readonly concurrency: number | null;
 }
 
 /** True for a request that waits for a human's word. */
@@ -67,7 +81,7 @@ class Line {
       this.#items = this.#items.slice(this.#from);
       this.#from = 0;
     }
-    return true;
+    return free > kept;
   }
 
   /** Index of the first entry that is not before `rid`. */
@@ -85,8 +99,12 @@ class Line {
 
 export class Slots {
   #concurrency: number;
-  /** Requests that hold a slot. */
-  readonly #running = new Set<number>();
+  /** Agents that slots are kept for, with the bound of each. */
+  #sharers = new Map<string, number>();
+  /** Requests that hold a slot, with their agents. */
+  readonly #running = new Map<number, string>();
+  /** Slots that an agent holds; never zero. */
+  readonly #holds = new Map<string, number>();
   /** Who holds a lock. */
   readonly #locks = new Map<string, number>();
   /** The lock that a request holds. */
@@ -105,8 +123,11 @@ export class Slots {
     this.#concurrency = concurrency;
   }
 
-  set concurrency(value: number) {
-    this.#concurrency = value;
+  /** How many run at once, and among which agents. What runs already is left alone. */
+  share(concurrency: number, sharers: Iterable<Sharer>): void {
+    this.#concurrency = concurrency;
+    this.#sharers = new Map();
+    for (const one of sharers) this.#sharers.set(one.agent, one.concurrency ?? Infinity);
   }
 
   /** Requests that hold a slot. */
@@ -168,18 +189,31 @@ export class Slots {
       if (!line.remove(rid)) continue;
       if (line.size === 0) lines?.delete(lock);
       if (lines?.size === 0) this.#waiting.delete(agent);
-      return true;
+      return free > kept;
     }
     return false;
   }
 
-  /** Why a new request with this lock cannot start now, or null when it can. */
-  blocked(lock: string | null): "slot" | "lock" | null {
+  /** True when an agent may have one more slot. */
+  #mayHold(agent: string): boolean {
+    const free = this.#concurrency - this.#running.size;
+    const own = this.#holds.get(agent) ?? 0;
+    if (free <= 0 || own >= (this.#sharers.get(agent) ?? Infinity)) return false;
+    if (own === 0) return true;
+    let kept = 0;
+    for (const other of this.#sharers.keys()) {
+      if (other !== agent && !this.#holds.has(other)) kept++;
+    }
+    return free > kept;
+  }
+
+  /** Why a new request of this agent, with this lock, cannot start now; null when it can. */
+  blocked(agent: string, lock: string | null): "slot" | "lock" | null {
     if (lock !== null) {
       if (this.#locks.has(lock)) return "lock";
       for (const lines of this.#waiting.values()) if (lines.has(lock)) return "lock";
     }
-    if (this.#running.size >= this.#concurrency) return "slot";
+    if (!this.#mayHold(agent)) return "slot";
     return this.peek() === null ? null : "slot";
   }
 
@@ -188,6 +222,7 @@ export class Slots {
     if (this.#running.size >= this.#concurrency || this.#waiting.size === 0) return null;
     const turns = new Map<string, string>();
     for (const agent of this.#round) {
+      if (!this.#mayHold(agent)) continue;
       let next: Waiting | null = null;
       for (const [lock, line] of this.#waiting.get(agent) ?? []) {
         const { first } = line;
@@ -215,7 +250,7 @@ export class Slots {
     let best: readonly [number, number] = [Infinity, Infinity];
     for (const [agent, lines] of this.#waiting) {
       const first = lines.get(lock)?.first;
-      if (first === undefined) continue;
+      if (first === undefined || !this.#mayHold(agent)) continue;
       const at = had?.get(agent) ?? 0;
       if (at > best[0] || (at === best[0] && first.rid > best[1])) continue;
       found = agent;
@@ -227,7 +262,9 @@ export class Slots {
   /** Marks a request as running: it holds a slot and its lock. */
   start(rid: number, agent: string, lock: string | null): void {
     this.forget(agent, rid);
-    this.#running.add(rid);
+    this.freeSlot(rid);
+    this.#running.set(rid, agent);
+    this.#holds.set(agent, (this.#holds.get(agent) ?? 0) + 1);
     if (lock !== null) {
       this.#locks.set(lock, rid);
       this.#lockOf.set(rid, lock);
@@ -243,12 +280,17 @@ export class Slots {
 
   /** Frees the slot of a request and leaves it its lock. */
   freeSlot(rid: number): void {
+    const agent = this.#running.get(rid);
+    if (agent === undefined) return;
     this.#running.delete(rid);
+    const left = (this.#holds.get(agent) ?? 0) - 1;
+    if (left > 0) this.#holds.set(agent, left);
+    else this.#holds.delete(agent);
   }
 
   /** Frees the slot and the lock of a request; harmless when it holds none. */
   free(rid: number): void {
-    this.#running.delete(rid);
+    this.freeSlot(rid);
     const lock = this.#lockOf.get(rid);
     this.#lockOf.delete(rid);
     if (lock !== undefined && this.#locks.get(lock) === rid) this.#locks.delete(lock);

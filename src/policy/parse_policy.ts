@@ -100,6 +100,15 @@ function build(
       `Write at most ${retention.ledger_days * SECONDS_PER_DAY}, or raise retention.ledger_days`,
     );
   }
+  const sharing = agents.filter(([, { verbs }]) => verbs.length > 0).length;
+  if (limits !== undefined && sharing > 1 && sharing > limits.concurrency) {
+    findings.warning(
+      "limits.concurrency",
+      "few-slots",
+      `${sharing} agents share ${limits.concurrency} slot(s): a long command of one may make ` +
+        `another wait; with ${sharing} or more, one slot is kept for each`,
+    );
+  }
   checkNotify(raw.notify, findings);
 
   if (
@@ -255,6 +264,7 @@ function parseAgent(
     auth,
     signature_window_s,
     scope,
+    concurrency: raw.concurrency ?? null,
     mount,
     agent_uid: raw.agent_uid ?? null,
     agent_gid: raw.agent_gid ?? null,

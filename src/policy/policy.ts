@@ -102,6 +102,8 @@ export interface AgentPolicy {
   /** Seconds that `created_at` of a signed request may differ from its arrival. */
   readonly signature_window_s: number;
   readonly scope: Class;
+  /** Commands of this agent running at once, or null without a bound of its own. */
+  readonly concurrency: number | null;
   readonly mount: "role" | "single" | "synced";
   readonly agent_uid: number | null;
   readonly agent_gid: number | null;
@@ -110,7 +112,7 @@ export interface AgentPolicy {
 }
 
 export interface Limits {
-  /** Commands running at once, all agents. */
+  /** Commands running at once, all agents; a slot is kept for each that runs nothing. */
   readonly concurrency: number;
   /** Claimed and waiting requests an agent may have. */
   readonly waiting: number;

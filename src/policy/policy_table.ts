@@ -495,6 +495,14 @@ export const AGENT = {
     default: "observe",
     description: "The widest class of verbs that this agent may use.",
   },
+  concurrency: {
+    kind: "integer",
+    min: 1,
+    max: 64,
+    default_note: "what `limits.concurrency` leaves",
+    description: "Most commands of this agent that run at the same time. Can only lower what " +
+      "`limits.concurrency` and the slots kept for other agents leave.",
+  },
   mount: {
     kind: "choice",
     values: ["role", "single", "synced"],
@@ -586,7 +594,8 @@ export const LIMITS = {
     min: 1,
     max: 64,
     default: 1,
-    description: "Commands that run at the same time, all agents together.",
+    description: "Commands that run at the same time, all agents together. A slot is kept for " +
+      "every agent that runs nothing, so give at least as many as there are agents.",
   },
   waiting: {
     kind: "integer",
