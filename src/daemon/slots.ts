@@ -81,7 +81,7 @@ class Line {
       this.#items = this.#items.slice(this.#from);
       this.#from = 0;
     }
-    return free > kept;
+    return true;
   }
 
   /** Index of the first entry that is not before `rid`. */
@@ -189,7 +189,7 @@ export class Slots {
       if (!line.remove(rid)) continue;
       if (line.size === 0) lines?.delete(lock);
       if (lines?.size === 0) this.#waiting.delete(agent);
-      return free > kept;
+      return true;
     }
     return false;
   }
