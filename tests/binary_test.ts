@@ -4,7 +4,7 @@
  * that needs another program.
  *
  * `CHB_BINARY` names an executable that is there already; without it one is compiled, for which
- * `DENORT_BIN` has to name a runtime.
+ * `DENO_COMPILE` has to name a Deno that can, or `DENORT_BIN` a runtime.
  *
  * @module
  */
@@ -12,30 +12,18 @@ import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/as
 import { join } from "@std/path/join";
 import { inRepository } from "../tools/launcher.ts";
 import { there, until } from "./helpers/bridge.ts";
+import { BINARY, cannotCompile, compile, noBinary } from "./helpers/compiled.ts";
 import { sh } from "./helpers/outside.ts";
 import { cannotTrace } from "./helpers/tracer.ts";
 
-const BINARY = Deno.env.get("CHB_BINARY");
-const NO_BINARY = BINARY || Deno.env.get("DENORT_BIN")
-  ? null
-  : "neither CHB_BINARY nor DENORT_BIN is set: there is nothing to compile with";
+const NO_BINARY = noBinary();
 
-function binary(name: string, fn: () => Promise<void>): void {
+function binary(name: string, fn: () => Promise<void>, not = NO_BINARY): void {
   Deno.test({
-    name: NO_BINARY === null ? name : `${name} # SKIP ${NO_BINARY}`,
-    ignore: NO_BINARY !== null,
+    name: not === null ? name : `${name} # SKIP ${not}`,
+    ignore: not !== null,
     fn,
   });
-}
-
-/** Compiles as `deno task compile` does. */
-async function compile(...args: string[]): Promise<string> {
-  const { success, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
-    args: ["run", "-A", "--no-config", inRepository("tools", "compile.ts"), ...args],
-    stdin: "null",
-  }).output();
-  assert(success, new TextDecoder().decode(stderr));
-  return new TextDecoder().decode(stdout);
 }
 
 /** A root that the executable's own script made, in a directory that goes away with it. */
@@ -47,19 +35,7 @@ class Root implements AsyncDisposable {
   static async make(): Promise<Root> {
     const made = new Root();
     const executable = BINARY ?? join(made.directory, "chb");
-    if (BINARY === undefined) {
-      // In place of a wrapper that ran from source, and with its mode.
-      Deno.writeTextFileSync(executable, "#!/bin/sh\n");
-      Deno.chmodSync(executable, 0o555);
-      const said = await compile("--out", executable);
-      const { size, mode } = Deno.statSync(executable);
-      assertEquals((mode ?? 0) & 0o777, 0o555);
-      assertEquals([...Deno.readDirSync(made.directory)].map((e) => e.name), ["chb"]);
-      assertMatch(said, /^--allow-run=\.\/bin\/chb,.*\/docker/m);
-      assertStringIncludes(said, `size:   ${size} bytes`);
-      const digest = (await sh(`sha256sum '${executable}'`, "/")).slice(0, 64);
-      assertStringIncludes(said, `sha256: ${digest}`);
-    }
+    if (BINARY === undefined) await compile("--out", executable);
     Deno.mkdirSync(made.root);
     await sh(`'${executable}' init > init.sh && CHB_INIT_ANYWHERE=1 sh init.sh`, made.root);
     return made;
@@ -206,12 +182,9 @@ binary("the compiled program does its work under its own permissions, and no mor
   } else console.log(`not traced: ${untraced}`);
 });
 
-Deno.test({
-  name:
-    "a policy with another program is refused with the command that makes the executable for it" +
-    (Deno.env.get("DENORT_BIN") ? "" : " # SKIP DENORT_BIN names no runtime to compile with"),
-  ignore: !Deno.env.get("DENORT_BIN"),
-  async fn() {
+binary(
+  "a policy with another program is refused with the command that makes the executable for it",
+  async () => {
     await using made = await Root.make();
     const policy = join(made.root, "bridge.jsonc");
     const argv = /"argv": \[.*\]/;
@@ -224,7 +197,17 @@ Deno.test({
     const npx = join(made.directory, "npx");
     const deno = `'${Deno.execPath()}'`;
     Deno.writeTextFileSync(npx, `#!/bin/sh\nshift 2\nexec ${deno} "$@"\n`, { mode: 0o755 });
-    await sh(`PATH='${made.directory}':"$PATH"; ${command}`, inRepository());
+    const executable = join(made.root, "bin/chb");
+    const names = [...Deno.readDirSync(join(made.root, "bin"))].map((e) => e.name);
+    const said = await sh(`PATH='${made.directory}':"$PATH"; ${command}`, inRepository());
+    // In place of the executable that is there, and with its mode.
+    const { size, mode } = Deno.statSync(executable);
+    assertEquals((mode ?? 0) & 0o777, 0o555);
+    assertEquals([...Deno.readDirSync(join(made.root, "bin"))].map((e) => e.name), names);
+    assertMatch(said, /^--allow-run=\.\/bin\/chb,.*\/usr\/bin\/true$/m);
+    assertStringIncludes(said, `size:   ${size} bytes`);
+    const digest = (await sh(`sha256sum '${executable}'`, "/")).slice(0, 64);
+    assertStringIncludes(said, `sha256: ${digest}`);
     const { code, err } = await made.chb("check");
     assertEquals(code, 0, err);
     const { out } = await made.chb("permissions", "--json");
@@ -233,4 +216,5 @@ Deno.test({
       "/usr/bin/true",
     ]);
   },
-});
+  cannotCompile(),
+);

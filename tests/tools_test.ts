@@ -25,6 +25,8 @@ import {
   STARTER_ARGV,
 } from "../src/permissions.ts";
 import { runWrapper, Stop, updateWrapper } from "../tools/chb.ts";
+import { withoutProgram } from "../tools/runtime.ts";
+import { cannotCompile } from "./helpers/compiled.ts";
 import { compileArgs, parseOptions, stageSource, systemOf, TARGETS } from "../tools/compile.ts";
 import { importMap, importMapUrl } from "../tools/import_map.ts";
 import { readSource } from "../tools/imports.ts";
@@ -695,14 +697,27 @@ Deno.test("an executable is made for the target that is named, and makes no code
   assert(!genericPrograms("darwin").some((path) => path.startsWith("/usr/bin/")));
 });
 
-const RUNTIME = Deno.env.get("DENORT_BIN");
+Deno.test("withoutProgram() cuts a compiled program off, and nothing else", () => {
+  const made = (runtime: string, program: string, said: number) => {
+    const trailer = new Uint8Array(16);
+    new DataView(trailer.buffer).setBigUint64(8, BigInt(said), true);
+    const text = new TextEncoder();
+    return new Uint8Array([...text.encode(runtime), ...text.encode(program), ...trailer]);
+  };
+  assertEquals(new TextDecoder().decode(withoutProgram(made("runtime", "program", 7))), "runtime");
+  for (const wrong of [0, 14, 15, 1e9]) {
+    assertThrows(() => withoutProgram(made("runtime", "program", wrong)), RangeError);
+  }
+  assertThrows(() => withoutProgram(new Uint8Array(16)), RangeError);
+  assertThrows(() => withoutProgram(new Uint8Array(0)), RangeError);
+});
+
+const UNCOMPILED = cannotCompile();
 
 Deno.test({
-  name: RUNTIME
-    ? "an executable is the same bytes twice, and finds its modules in itself"
-    : "an executable is the same bytes twice, and finds its modules in itself" +
-      " # SKIP DENORT_BIN names no runtime to compile with",
-  ignore: !RUNTIME,
+  name: "an executable is the same bytes twice, and finds its modules in itself" +
+    (UNCOMPILED === null ? "" : ` # SKIP ${UNCOMPILED}`),
+  ignore: UNCOMPILED !== null,
   fn: async () => {
     await withDirectory(async (directory) => {
       const digests: string[] = [];

@@ -17,6 +17,7 @@
  * 6. The executable appears under its name whole, by a rename, and takes the mode of what it
  *    replaces: a running program, or the wrapper that runs from source, which Deno by itself would
  *    not overwrite.
+ * 7. Types are not checked again: that takes most of the time, and changes nothing of what is made.
  *
  * `DENO_COMPILE` names another Deno to compile with, and `DENORT_BIN`, Deno's own variable, the
  * runtime that it builds on. Without it Deno fetches the runtime of the target.
@@ -174,6 +175,7 @@ export function compileArgs(
     "compile",
     "--quiet",
     "--no-config",
+    "--no-check",
     ...(std === "jsr"
       ? [`--lock=${join(stage, "deno.lock")}`, "--frozen"]
       : ["--no-lock", "--no-remote"]),
