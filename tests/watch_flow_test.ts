@@ -8,6 +8,7 @@ import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { type TestBridge, there, until } from "./helpers/bridge.ts";
 import { type Counted, countedBridge, marking } from "./helpers/counting.ts";
 import { run } from "./helpers/entries.ts";
+import { runKit, Sandboxes } from "./helpers/sandbox.ts";
 
 /** No poll falls into a test. */
 const NEVER = ["--poll-ms", "60000"];
@@ -245,4 +246,29 @@ Deno.test("Q7 chb once leaves stuck and temporary entries, handles the rest and 
   assertEquals(left.length, 51 + listed);
   assertEquals(bridge.refused(), []);
   assertEquals(one.runs().sort(), ["first", "written"]);
+});
+
+Deno.test("a bridge that is started for each look is none that is down", async () => {
+  await using one = await counted([]);
+  const { bridge } = one;
+  const chb = bridge.path("spool/main");
+  assertEquals((await bridge.chb("once")).code, 0);
+  assertEquals([bridge.status()?.["watch"], bridge.status()?.["state"]], ["once", "serving"]);
+  using sandboxes = new Sandboxes();
+  const sandbox = sandboxes.all[0];
+  assert(sandbox !== undefined, "no shell at all");
+  const ask = (...words: string[]) =>
+    runKit(sandbox, bridge.path("spool/main/inbox/kit/chb-request"), words, chb);
+  const up = await ask("--status");
+  assertEquals([up.code, up.out], [0, "serving\n"], up.err);
+  assertStringIncludes(up.err, "started when something is asked");
+  // No answer within the wait takes nothing back.
+  const waited = await ask("mark", "--id", "m1", "--wait", "1");
+  assertEquals(waited.code, 75, waited.err);
+  assertStringIncludes(waited.err, "two minutes without an answer: ask-human");
+  assertEquals(bridge.queued(), ["m1.json"]);
+  assertEquals((await bridge.chb("once")).code, 0);
+  const result = await ask("--result", "m1");
+  assertEquals(result.code, 0, result.err);
+  assertEquals(one.runs(), ["m1"]);
 });

@@ -24,7 +24,7 @@ import {
   type ServerRequest,
   type Tool,
 } from "@modelcontextprotocol/sdk/types.js";
-import { callId, DOWN_MS, isId, type Result, Spool, type Verb } from "./spool.ts";
+import { callId, DOWN_MS, isId, ONCE_DOWN_MS, type Result, Spool, type Verb } from "./spool.ts";
 
 /** Longest wait of one call, seconds: clients commonly give up after 60. */
 const WAIT_S = 45;
@@ -268,8 +268,9 @@ async function wait(
       seen = status.seq;
       alive = now;
     }
+    const quiet = status?.watch === "once" ? ONCE_DOWN_MS : DOWN_MS;
     if (
-      status === null || status.state === "stopped" || now - alive > DOWN_MS
+      status === null || status.state === "stopped" || now - alive > quiet
     ) {
       const why = status?.state === "stopped" ? "it was stopped" : "it does not write its status";
       const back = before !== null && spool.withdraw(id) ? "; the request was taken back" : "";
@@ -343,6 +344,13 @@ function recent(): CallToolResult {
 
 async function bridgeStatus(signal: AbortSignal): Promise<CallToolResult> {
   const first = spool.status();
+  if (first?.watch === "once" && first.state !== "stopped") {
+    return say(
+      `${first.state}${first.why === "" ? "" : `: ${first.why}`}. It is started when something is ` +
+        "asked: an answer may take a minute, and two minutes without one mean that it is down",
+      first.state !== "serving",
+    );
+  }
   const end = performance.now() + DOWN_MS;
   while (
     first !== null && first.state !== "stopped" && performance.now() < end &&

@@ -54,11 +54,15 @@ interface Status {
   readonly seq: number;
   readonly state: string;
   readonly why: string;
+  /** `once`: started when something is asked, or every minute, without a heartbeat in between. */
+  readonly watch: string;
   readonly recent: readonly Readonly<Record<string, unknown>>[];
 }
 
 /** Milliseconds for which a bridge may write no status before it counts as down. */
 export const DOWN_MS = 15_000;
+/** The same for one that is started every minute. */
+export const ONCE_DOWN_MS = 90_000;
 
 /** The file of an id; undefined for a text that is none, so that no other text becomes a path. */
 export function isId(id: unknown): id is string {

@@ -327,7 +327,8 @@ export class Bridge {
     this.#tellShed(true);
     this.#record({ event: "stopped-daemon", running: this.#core.slots.running });
     this.#guard(() => this.#parts.ledger.transaction((tx) => storeClock(tx, this.#core.clock)));
-    this.#publishStatus(true);
+    // Who runs once comes back: nobody has to be told that the bridge is down.
+    this.#publishStatus(!this.#parts.once);
     this.#mirror.flush(this.#served.keys());
     this.#mirror.close();
     this.#giveReserves();
@@ -810,7 +811,7 @@ export class Bridge {
     const { agent, shed } = served;
     const document = statusDocument(this.#core, agent, {
       seq: ++this.#seq,
-      watch: this.#watch?.mode(agent) ?? "poll",
+      watch: this.#parts.once ? "once" : this.#watch?.mode(agent) ?? "poll",
       faults: this.#faults(served),
       stopped,
       fatal: this.#fatal?.message ?? null,

@@ -337,7 +337,10 @@ function statusSchema(): Schema {
       version: text("Version of the bridge."),
       source: { type: "boolean", description: "Run from source." },
       policy: nullable(matching(SHA256, "Digest of the trusted policy.")),
-      watch: text("How new requests are noticed."),
+      watch: text(
+        "How new requests are noticed: `watch`, `poll`, or `once`, when each start looks and leaves: " +
+          "then `seq` stands still in between.",
+      ),
       running: count("Commands that run."),
       waiting: count("Requests of this agent that wait."),
       messages: {
