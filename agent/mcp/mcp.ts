@@ -24,15 +24,7 @@ import {
   type ServerRequest,
   type Tool,
 } from "@modelcontextprotocol/sdk/types.js";
-import {
-  callId,
-  DOWN_MS,
-  isId,
-  ONCE_DOWN_MS,
-  type Result,
-  Spool,
-  type Verb,
-} from "./spool.ts";
+import { callId, DOWN_MS, isId, ONCE_DOWN_MS, type Result, Spool, type Verb } from "./spool.ts";
 
 /** Longest wait of one call, seconds: clients commonly give up after 60. */
 const WAIT_S = 45;
@@ -71,9 +63,7 @@ function verbTool(verb: Verb): Tool {
   const { properties = {}, required = [], ...schema } = verb.args_schema;
   const about = [
     verb.description,
-    reads
-      ? ""
-      : `It is ${verb.class}: say _intent; the same call with the same intent runs once.`,
+    reads ? "" : `It is ${verb.class}: say _intent; the same call with the same intent runs once.`,
     verb.approval === "never" ? "" : "A person has to approve it.",
     verb.timeout_s === null ? "" : `It takes at most ${verb.timeout_s} s.`,
   ];
@@ -119,16 +109,14 @@ function waitSchema(): object {
     type: "number",
     minimum: 0,
     maximum: WAIT_S,
-    description:
-      `Seconds to wait for the end, at most ${WAIT_S}, which is the default.`,
+    description: `Seconds to wait for the end, at most ${WAIT_S}, which is the default.`,
   };
 }
 
 const OWN_TOOLS: readonly Tool[] = [
   {
     name: "wait",
-    description:
-      "Waits for the end of a request that was sent before. Sends nothing.",
+    description: "Waits for the end of a request that was sent before. Sends nothing.",
     inputSchema: {
       type: "object",
       additionalProperties: false,
@@ -142,8 +130,7 @@ const OWN_TOOLS: readonly Tool[] = [
   },
   {
     name: "recent",
-    description:
-      "The newest requests with their ids, states and intents, to find work again.",
+    description: "The newest requests with their ids, states and intents, to find work again.",
     inputSchema: {
       type: "object",
       additionalProperties: false,
@@ -170,9 +157,7 @@ const LEFT_OUT: ReadonlySet<string> = new Set([
 ]);
 
 function verbs(): readonly Verb[] {
-  return (spool.catalogue()?.verbs ?? []).filter(({ verb }) =>
-    !LEFT_OUT.has(verb)
-  );
+  return (spool.catalogue()?.verbs ?? []).filter(({ verb }) => !LEFT_OUT.has(verb));
 }
 
 function say(text: string, isError = false): CallToolResult {
@@ -287,12 +272,8 @@ async function wait(
     if (
       status === null || status.state === "stopped" || now - alive > quiet
     ) {
-      const why = status?.state === "stopped"
-        ? "it was stopped"
-        : "it does not write its status";
-      const back = before !== null && spool.withdraw(id)
-        ? "; the request was taken back"
-        : "";
+      const why = status?.state === "stopped" ? "it was stopped" : "it does not write its status";
+      const back = before !== null && spool.withdraw(id) ? "; the request was taken back" : "";
       return say(
         `The bridge is down: ${why}${back}. next: ask-human, then the same again`,
         true,
@@ -306,9 +287,7 @@ async function wait(
     }
     if (now >= end) {
       const state = result === null ? "not taken yet" : result.state;
-      const what = result?.waiting_for === "approval"
-        ? ", waiting for a person to approve"
-        : "";
+      const what = result?.waiting_for === "approval" ? ", waiting for a person to approve" : "";
       return say(
         `${id}: ${state}${what}. next: wait. Call the tool wait with id "${id}"`,
       );
@@ -440,16 +419,12 @@ async function callTool(
       ...verbs().map((v) => toolName(v.verb)),
     ];
     return say(
-      `No tool ${params.name}: there are ${
-        names.join(", ")
-      }. next: fix-request`,
+      `No tool ${params.name}: there are ${names.join(", ")}. next: fix-request`,
       true,
     );
   } catch (error) {
     return say(
-      `The bridge cannot be reached: ${
-        error instanceof Error ? error.message : error
-      }`,
+      `The bridge cannot be reached: ${error instanceof Error ? error.message : error}`,
       true,
     );
   }
