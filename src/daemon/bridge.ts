@@ -290,6 +290,7 @@ export class Bridge {
     this.#tellKeys();
     this.#daemonFile();
     this.#publishCatalogues();
+    for (const agent of this.#served.keys()) this.#furnish(agent);
     this.#keeper.share();
     await this.#watchAgents();
     this.#publishStatus();
@@ -727,6 +728,7 @@ export class Bridge {
       try {
         ensureAgent(agent.name, agent);
         this.#serve(agent.name);
+        this.#furnish(agent.name);
         added = true;
       } catch (error) {
         log("ERROR", "agent-not-served", { agent: agent.name, error: errorCode(error) });
@@ -840,12 +842,20 @@ export class Bridge {
       try {
         const document = catalogue(this.#core.policy(), agent);
         publish(agent, "inbox", "catalogue.json", encodeDocument(document));
-        publish(agent, "inbox", "README", Buffer.from(INBOX_README));
-        publishKit(agent);
-        publishMessages(this.#core.ledger, agent);
       } catch (error) {
         this.#parts.log("WARN", "catalogue", { agent, error: errorCode(error) });
       }
+    }
+  }
+
+  /** Publishes what stays the same while an agent is served, whatever policy comes into force. */
+  #furnish(agent: string): void {
+    try {
+      publish(agent, "inbox", "README", Buffer.from(INBOX_README));
+      publishKit(agent);
+      publishMessages(this.#core.ledger, agent);
+    } catch (error) {
+      this.#parts.log("WARN", "inbox", { agent, error: errorCode(error) });
     }
   }
 
