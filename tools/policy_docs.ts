@@ -54,13 +54,13 @@ export const FULL_POLICY = `{
       "class": "observe",
       "argv": [
         "/usr/bin/docker-compose", "-p", "app", "-f", "base/compose.yaml",
-        "--project-directory", "base/", "--env-file", "/dev/null", "ps", "{all}"
+        "--project-directory", "base/", "--env-file", "base/empty.env", "ps", "{all}"
       ],
       "args": {
         "all": { "type": "boolean", "element": "--all", "description": "Stopped ones, too." }
       },
       "timeout_s": 30,
-      "requires": ["base/compose.yaml"],
+      "requires": ["base/compose.yaml", "base/empty.env"],
       "on_crash": "rerun",
       "shim": ["docker compose ps"]
     },
@@ -69,7 +69,7 @@ export const FULL_POLICY = `{
       "class": "observe",
       "argv": [
         "/usr/bin/docker-compose", "-p", "app", "-f", "base/compose.yaml",
-        "--project-directory", "base/", "--env-file", "/dev/null",
+        "--project-directory", "base/", "--env-file", "base/empty.env",
         "logs", "--no-color", "--tail={lines}", "{service}"
       ],
       "args": {
@@ -77,19 +77,19 @@ export const FULL_POLICY = `{
         "service": { "type": "enum", "values": ["web", "db"] }
       },
       "timeout_s": 30,
-      "requires": ["base/compose.yaml"]
+      "requires": ["base/compose.yaml", "base/empty.env"]
     },
     "restart": {
       "description": "Restart one service of the stack.",
       "class": "mutating",
       "argv": [
         "/usr/bin/docker-compose", "-p", "app", "-f", "base/compose.yaml",
-        "--project-directory", "base/", "--env-file", "/dev/null", "restart", "{service}"
+        "--project-directory", "base/", "--env-file", "base/empty.env", "restart", "{service}"
       ],
       "args": { "service": { "type": "enum", "values": ["web", "db"] } },
       "timeout_s": 120,
       "lock": "stack",
-      "requires": ["base/compose.yaml"]
+      "requires": ["base/compose.yaml", "base/empty.env"]
     },
     "deploy": {
       "description": "Deploy a released version. Say in the plan what changes.",
@@ -419,7 +419,8 @@ verb for each command. An argument that looks like a denied option is refused ev
 for the program inside the container.`,
     `Compose reads more files than you name: an override, an \`.env\`, the project directory. Say all
 of it, as the full example does: \`-f\` with a file in \`base/\`, \`--project-directory base/\`,
-\`--env-file /dev/null\`, and \`COMPOSE_DISABLE_ENV_FILE\`.`,
+\`--env-file base/empty.env\`, an empty file (docker-compose 1 takes no \`/dev/null\` for it), and
+\`COMPOSE_DISABLE_ENV_FILE\`.`,
 
     "## Built-in verbs",
     `Every agent has them, and no policy defines one: ${BUILTIN_VERBS.map(code).join(", ")}. Some of
