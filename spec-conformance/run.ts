@@ -59,7 +59,7 @@ async function main(): Promise<number> {
   const begun = performance.now();
   const played = await playAll(vectors, {
     command: given.get("command") ?? await sourceCommand(),
-    patience_ms: Number(given.get("patience") ?? 15_000),
+    patience_ms: Number(given.get("patience") ?? 30_000),
     ...(work === undefined ? {} : { work }),
     ...(given.has("first") ? { first: true } : {}),
   }, Number(given.get("jobs") ?? 2));

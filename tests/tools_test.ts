@@ -278,14 +278,17 @@ Deno.test("every task of deno.json runs a tool that is there", () => {
     "bench",
     "chb",
     "compile",
+    "conformance",
     "demo",
     "killpoints",
+    "mutants",
     "ok",
     "test",
   ]);
   for (const { command } of Object.values(tasks)) {
     const [, tool = "", words = ""] =
-      /^(?:SLOW=1 )?deno run -A (tools\/[a-z_]+\.ts)((?: tests\/\w+\.ts)*)$/.exec(command) ?? [];
+      /^(?:SLOW=1 )?deno run -A ((?:tools|spec-conformance)\/[a-z_]+\.ts)((?: tests\/\w+\.ts)*)$/
+        .exec(command) ?? [];
     for (const file of [tool, ...words.split(" ").slice(1)]) {
       assert(existsSync(inRepository(file), { isFile: true }), command);
     }

@@ -68,15 +68,19 @@ function makeBridge(kind: string, root: string, policy: Policy): void {
     const path = join(root, "keys", `${name}.json`);
     Deno.writeTextFileSync(path, JSON.stringify(key), { mode: 0o600 });
   }
-  const limits = { concurrency: 4, answers: 100_000, ...policy.limits };
+  const limits = { concurrency: 3, answers: 100_000, ...policy.limits };
   Deno.writeTextFileSync(join(root, "bridge.jsonc"), JSON.stringify({ ...own, limits }, null, 2));
   run(root, "./bin/chb", ["trust", "--yes"]);
 }
 
 /** A human's word on a request that waits for it. */
 function decide(root: string, deed: string, request: string): void {
-  const { digest } = JSON.parse(run(root, "./bin/chb", ["show", request, "--json"]));
-  run(root, "./bin/chb", deed === "approve" ? [deed, request, digest] : [deed, request]);
+  if (deed === "deny") {
+    run(root, "./bin/chb", ["deny", request, "--reason", "the suite says no"]);
+    return;
+  }
+  const { run_now } = JSON.parse(run(root, "./bin/chb", ["show", request, "--json"]));
+  run(root, "./bin/chb", ["approve", request, run_now.digest]);
 }
 
 const [kind = "", deed = "", root = "", ...rest] = Deno.args;

@@ -112,10 +112,14 @@ export async function make(
       return Deno.linkSync(work.host(target ?? ""), path);
     case "directory":
       return Deno.mkdirSync(path);
-    case "full-directory":
-      Deno.mkdirSync(path);
-      Deno.writeTextFileSync(join(path, "inner.json"), '{"verb":"mark","args":{"tag":"victim"}}');
-      return Deno.symlinkSync(work.host("tree"), join(path, "tree"));
+    case "full-directory": {
+      // Made elsewhere and moved: once it is in the queue it may be taken at any moment.
+      const made = join(work.directory, "full");
+      Deno.mkdirSync(made);
+      Deno.writeTextFileSync(join(made, "inner.json"), '{"verb":"mark","args":{"tag":"victim"}}');
+      Deno.symlinkSync(work.host("tree"), join(made, "tree"));
+      return Deno.renameSync(made, path);
+    }
     case "fifo":
       return await run("mkfifo", path);
     case "socket": {

@@ -56,7 +56,7 @@ export interface Report {
 /** Counts by chapter. */
 export function reportOf(played: readonly Played[], level: string): Report {
   const { name, version, chapters, requirements } = readRequirements();
-  const rows = Object.entries(chapters).map(([chapter, title]) => {
+  const rows = Object.entries(chapters).sort().map(([chapter, title]) => {
     const of = (status: Played["status"]) =>
       played.filter((one) => one.id.startsWith(`${chapter}/`) && one.status === status).length;
     const manual = requirements.filter((one) =>

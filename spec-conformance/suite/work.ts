@@ -19,6 +19,9 @@ const VICTIM = '{"verb":"mark","args":{"tag":"victim"}}\n';
 /** A text that no agent may ever read. */
 export const SECRET = "host-only-secret-5f1c8e";
 
+/** What the witness must never be told. */
+const HARM: readonly string[] = ["victim", "tampered"];
+
 /** A policy, as far as the suite itself looks at it. */
 export interface Policy {
   readonly agents: Readonly<Record<string, unknown>>;
@@ -37,9 +40,7 @@ export class Work {
     Deno.chmodSync(this.root, 0o700);
     Deno.writeTextFileSync(this.witness, "");
     this.#writePrograms();
-    this.#write("victim.json", VICTIM);
-    this.#write("secret.txt", `${SECRET}\n`);
-    this.#write("tree/inner.json", VICTIM);
+    this.heal();
     Deno.writeTextFileSync(this.policy, policyText(directory, policy));
   }
 
@@ -63,9 +64,20 @@ export class Work {
     return join(this.root, "spool", agent, ...parts);
   }
 
+  /** Undoes what an earlier vector found done to the host, so that it is not found again. */
+  heal(): void {
+    for (const name of ["victim.json", "tree/inner.json"]) this.#write(name, VICTIM);
+    this.#write("secret.txt", `${SECRET}\n`);
+    const lines = Deno.readTextFileSync(this.witness).split("\n");
+    const sound = lines.filter((line) => !HARM.includes(line));
+    if (sound.length < lines.length) Deno.writeTextFileSync(this.witness, sound.join("\n"));
+  }
+
   #write(name: string, text: string): void {
-    Deno.writeTextFileSync(this.host(name), text);
-    Deno.chmodSync(this.host(name), 0o644);
+    const path = this.host(name);
+    Deno.writeTextFileSync(`${path}.new`, text);
+    Deno.chmodSync(`${path}.new`, 0o644);
+    Deno.renameSync(`${path}.new`, path);
   }
 
   #writePrograms(): void {
@@ -96,7 +108,7 @@ export class Work {
   /** What happened on the host that never may. */
   harm(): string[] {
     const found: string[] = [];
-    for (const tag of ["victim", "tampered"]) {
+    for (const tag of HARM) {
       if (this.told().has(tag)) found.push(`a program ran that must not: "${tag}"`);
     }
     for (const [name, text] of [["victim.json", VICTIM], ["tree/inner.json", VICTIM]] as const) {
