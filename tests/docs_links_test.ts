@@ -9,7 +9,8 @@ import { there } from "./helpers/bridge.ts";
 const PAGES = [
   ...["README.md", "CHANGELOG.md", "VERSIONING.md"],
   ...["agent/AGENTS.md", "agent/mcp/README.md"],
-  ...[...Deno.readDirSync(inRepository("docs"))].map(({ name }) => `docs/${name}`),
+  ...[...Deno.readDirSync(inRepository("docs"))].map(({ name }) => name)
+    .filter((name) => name.endsWith(".md")).map((name) => `docs/${name}`),
 ];
 
 function read(page: string): string {
