@@ -21,6 +21,7 @@ const SCRIPTS = {
   "build.sh": "#!/bin/sh\n" + 'echo "ran $1" >> "$MARKS/runs"\necho "step 1 of $1"\n' +
     'while [ ! -e "$MARKS/go-$1" ]; do sleep 0.1; done\necho "step 2 of $1"\n',
   "slow.sh": "#!/bin/sh\necho started\nsleep 90\n",
+  "long.sh": '#!/bin/sh\ni=0\nwhile [ $i -lt 4000 ]; do echo "line $i of many"; i=$((i+1)); done\n',
 };
 const NAME = { type: "name" };
 const VERBS = {
@@ -32,6 +33,7 @@ const VERBS = {
     timeout_s: 100,
   }),
   slow: verb(["base/slow.sh"], { description: "Take long.", timeout_s: 100 }),
+  long: verb(["base/long.sh"], { description: "Say much." }),
 };
 
 /** Where a program is, or undefined. */
@@ -182,13 +184,13 @@ sandboxed(
     for (const text of ["jq -n", "catalogue.json", "until `state` is `done` or `uncertain`"]) {
       assertStringIncludes(page.out, text);
     }
-    const until_done = 'until jq -e \'.state == "done"\' "$r" >/dev/null 2>&1; do sleep 0.1; done';
+    const untilDone = 'until jq -e \'.state == "done"\' "$r" >/dev/null 2>&1; do sleep 0.1; done';
     const hello = await agent(
       host,
       tools,
       "jq '.verbs[] | select(.verb == \"hello\") | .example' /chb/inbox/catalogue.json" +
         " > /chb/queue/.h1.tmp && mv /chb/queue/.h1.tmp /chb/queue/h1.json; r=/chb/results/h1.json; " +
-        `${until_done}; jq -r .stdout.head $r`,
+        `${untilDone}; jq -r .stdout.head $r`,
     );
     assertMatch(hello.out, /^hello \S+\n\n$/, hello.err);
 
@@ -208,7 +210,7 @@ sandboxed(
       tools,
       'id=; while [ -z "$id" ]; do sleep 0.1; id=$(jq -r \'[.recent[] | select(.note == "release 5")' +
         "][0].id // empty' /chb/inbox/status.json); done; r=/chb/results/$id.json; " +
-        `${until_done}; echo "$id"; jq -r .stdout.head $r`,
+        `${untilDone}; echo "$id"; jq -r .stdout.head $r`,
     );
     assertEquals(found.out, "build-it\nstep 1 of jq\nstep 2 of jq\n\n", found.err);
 
@@ -218,7 +220,7 @@ sandboxed(
       'echo \'{"verb":"slow"}\' > /chb/queue/.s.tmp; mv /chb/queue/.s.tmp /chb/queue/s1.json; ' +
         'until [ "$(jq -r .state /chb/results/s1.json 2>/dev/null)" = running ]; do sleep 0.1; done; ' +
         'jq -n \'{verb: "bridge.cancel", args: {id: "s1"}}\' > /chb/queue/.c.tmp; ' +
-        `mv /chb/queue/.c.tmp /chb/queue/c1.json; r=/chb/results/s1.json; ${until_done}; ` +
+        `mv /chb/queue/.c.tmp /chb/queue/c1.json; r=/chb/results/s1.json; ${untilDone}; ` +
         "jq -r .outcome $r",
     );
     assertEquals(cancelled.out, "cancelled\n", cancelled.err);
@@ -240,6 +242,13 @@ sandboxed(
     const hello = await agent(host, tools, `${helper} ${line}`);
     assertMatch(hello.out, /^hello \S+\n$/, hello.err);
     assertEquals(hello.code, 0);
+
+    // Where the rest of long output lies is a place that can be read from here.
+    const long = await agent(host, tools, `${helper} long --wait`);
+    const whole = /bytes left out here; all of it: (\S+)\]/.exec(long.out)?.[1];
+    assert(whole?.startsWith("/chb/results/"), long.err);
+    const found = await agent(host, tools, `grep -x 'line 1999 of many' ${whole}`);
+    assertEquals([found.code, found.out], [0, "line 1999 of many\n"]);
 
     const build = `${helper} build target=bb --intent 'release 5'`;
     const first = new Process(host, tools, `${build} --follow --wait 50`);
