@@ -8,32 +8,8 @@ import { parseArgs } from "@std/cli/parse-args";
 import { EXIT } from "../codes.ts";
 import { errorCode, ExitError, UsageError } from "../errors.ts";
 import { printable } from "../names.ts";
-import { agentNote } from "./agent_note.ts";
-import { cancel } from "./cancel.ts";
-import { audit } from "./audit.ts";
-import { approve, deny } from "./approve.ts";
-import { check } from "./check.ts";
 import type { Command, Io, Parsed } from "./command.ts";
 import { table } from "./command.ts";
-import { doctor } from "./doctor.ts";
-import { init } from "./init.ts";
-import { key } from "./key.ts";
-import { kill } from "./kill.ts";
-import { ledger } from "./ledger.ts";
-import { mounts } from "./mounts.ts";
-import { permissions } from "./permissions.ts";
-import { resolve } from "./resolve.ts";
-import { pending } from "./pending.ts";
-import { replies } from "./replies.ts";
-import { resume } from "./resume.ts";
-import { reap } from "./reap.ts";
-import { schema } from "./schema.ts";
-import { show } from "./show.ts";
-import { status } from "./status.ts";
-import { tell } from "./tell.ts";
-import { trust } from "./trust.ts";
-import { unit } from "./unit.ts";
-import { version } from "./version.ts";
 
 /** Commands of the other two programs, listed so that help is whole. */
 const PROGRAMS: readonly Pick<Command, "name" | "summary" | "usage" | "details" | "example">[] = [
@@ -57,33 +33,37 @@ const PROGRAMS: readonly Pick<Command, "name" | "summary" | "usage" | "details" 
   },
 ];
 
-const COMMANDS: readonly Command[] = [
-  init,
-  check,
-  trust,
-  status,
-  cancel,
-  resolve,
-  ledger,
-  pending,
-  show,
-  approve,
-  deny,
-  doctor,
-  kill,
-  resume,
-  reap,
-  audit,
-  schema,
-  mounts,
-  unit,
-  permissions,
-  key,
-  tell,
-  replies,
-  agentNote,
-  version,
-];
+/**
+ * Every command, by the name that it has on the command line, and where it is: only what is asked for
+ * is loaded, since most of the time of a short command is the loading of its modules.
+ */
+const COMMANDS: Readonly<Record<string, () => Promise<Command>>> = {
+  init: async () => (await import("./init.ts")).init,
+  check: async () => (await import("./check.ts")).check,
+  trust: async () => (await import("./trust.ts")).trust,
+  status: async () => (await import("./status.ts")).status,
+  cancel: async () => (await import("./cancel.ts")).cancel,
+  resolve: async () => (await import("./resolve.ts")).resolve,
+  ledger: async () => (await import("./ledger.ts")).ledger,
+  pending: async () => (await import("./pending.ts")).pending,
+  show: async () => (await import("./show.ts")).show,
+  approve: async () => (await import("./approve.ts")).approve,
+  deny: async () => (await import("./approve.ts")).deny,
+  doctor: async () => (await import("./doctor.ts")).doctor,
+  kill: async () => (await import("./kill.ts")).kill,
+  resume: async () => (await import("./resume.ts")).resume,
+  reap: async () => (await import("./reap.ts")).reap,
+  audit: async () => (await import("./audit.ts")).audit,
+  schema: async () => (await import("./schema.ts")).schema,
+  mounts: async () => (await import("./mounts.ts")).mounts,
+  unit: async () => (await import("./unit.ts")).unit,
+  permissions: async () => (await import("./permissions.ts")).permissions,
+  key: async () => (await import("./key.ts")).key,
+  tell: async () => (await import("./tell.ts")).tell,
+  replies: async () => (await import("./replies.ts")).replies,
+  "agent-note": async () => (await import("./agent_note.ts")).agentNote,
+  version: async () => (await import("./version.ts")).version,
+};
 
 /** The order of the list of commands. */
 const GROUPS: readonly (readonly [string, readonly string[]])[] = [
@@ -96,8 +76,9 @@ const GROUPS: readonly (readonly [string, readonly string[]])[] = [
 ];
 
 /** The list of commands, for `chb --help`: what belongs together stands together. */
-function overview(): string {
-  const every = [...COMMANDS, ...PROGRAMS];
+async function overview(): Promise<string> {
+  const commands = await Promise.all(Object.values(COMMANDS).map((load) => load()));
+  const every = [...commands, ...PROGRAMS];
   const groups = GROUPS.map(([, names]) => names);
   const rest = every.map((c) => c.name).filter((name) => !groups.flat().includes(name));
   const rows = [...groups.flat(), ...rest].flatMap((name) =>
@@ -131,9 +112,9 @@ function help(
 }
 
 /** Help text of a program that is not a human command, for `serve --help` and `once --help`. */
-export function programHelp(name: string): string {
+export async function programHelp(name: string): Promise<string> {
   const program = PROGRAMS.find((p) => p.name === name);
-  return program === undefined ? overview() : help(program);
+  return program === undefined ? await overview() : help(program);
 }
 
 /** Parses the words after a command's name. */
@@ -195,15 +176,16 @@ export async function runHuman(
 ): Promise<number> {
   const [name, ...rest] = argv;
   if (name === undefined || name === "--help" || name === "-h" || name === "help") {
-    io.out(overview());
+    io.out(await overview());
     return name === undefined ? EXIT.usage : EXIT.ok;
   }
-  if (name === "--version") return await version.run(parseCommandLine(version, rest), io, granted);
-  const command = COMMANDS.find((c) => c.name === name);
-  if (command === undefined) {
+  const load = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
+  if (name === "--version") return await runHuman(["version", ...rest], io, granted);
+  if (load === undefined) {
     io.err(`chb: unknown command "${name}": see chb --help\n`);
     return EXIT.usage;
   }
+  const command = await load();
   if (rest.includes("--help") || rest.includes("-h")) {
     io.out(help(command));
     return EXIT.ok;
