@@ -8,7 +8,7 @@ import { there } from "./helpers/bridge.ts";
 /** Every page, relative to the repository. */
 const PAGES = [
   ...["README.md", "CHANGELOG.md", "VERSIONING.md"],
-  ...["agent/AGENTS.md", "agent/mcp/README.md"],
+  ...["agent/AGENTS.md", "agent/mcp/README.md", "policies/README.md", "SECURITY.md"],
   ...[...Deno.readDirSync(inRepository("docs"))].map(({ name }) => name)
     .filter((name) => name.endsWith(".md")).map((name) => `docs/${name}`),
 ];
