@@ -28,7 +28,10 @@ const VERBS = {
     args: { service: { type: "enum", values: ["web", "db"] } },
     shim: ["docker compose restart {service}", "docker-compose restart {service}"],
   }),
-  end: verb(["base/end.sh", "{how}"], { args: { how: { type: "name" } } }),
+  end: verb(["base/end.sh", "{how}"], {
+    args: { how: { type: "name" } },
+    shim: ["podman wait --code={how}"],
+  }),
   long: verb(["base/long.sh"]),
   slow: verb(["base/slow.sh"], { timeout_s: 90, args: {} }),
 };
@@ -317,6 +320,11 @@ Deno.test("stand-ins ask for the verb of the policy, and say what there is for a
     assertStringIncludes(said.err, "--verbs");
   }
   assertEquals((await call("podman", "compose", "restart", "web")).code, 77);
+  // The tail of an option is an argument as well; the command's own exit code comes through.
+  assertEquals((await call("podman", "wait", "--code=5")).code, 5);
+  for (const args of [["--code="], ["--code=-5"], ["--code", "5"], ["--code=5", "x"]]) {
+    assertEquals((await call("podman", "wait", ...args)).code, 77, args.join(" "));
+  }
   assertEquals(agent.runs, 3);
 });
 

@@ -63,6 +63,13 @@ const CAUGHT = [
   "podman run x",
   "nerdctl ps",
   "kubectl get pods",
+  "watch -n 5 docker ps",
+  "bash <<EOF\ndocker ps\nEOF",
+  "sh -s <<-'END'\n\tcd x\n\tdocker ps\n\tEND\n",
+  "cat <<EOF\nup: $(docker ps)\nEOF",
+  "cat > notes <<EOF\nno call\nEOF\ndocker ps",
+  "cat <<A; docker ps\ntext\nA",
+  "ls # <<EOF\ndocker ps",
 ];
 
 const LEFT_ALONE = [
@@ -97,6 +104,15 @@ const LEFT_ALONE = [
   "DOCKER=docker ls",
   "cat <docker",
   "echo \\$x docker",
+  "command -v docker",
+  "command -pv docker >/dev/null && echo yes",
+  "[ -S /var/run/docker.sock ]",
+  "cat > README.md <<EOF\ndocker ps\nEOF\nls",
+  "cat <<'EOF' > x # so\n$(docker ps)\nEOF",
+  "cat <<-EOF >x\n\tdocker ps\n\tEOF\nls",
+  "cat <<A <<B\ndocker ps\nA\ndocker ps\nB\nls",
+  "python3 - <<EOF\ndocker ps\nEOF",
+  "cat <<< 'docker ps'",
 ];
 
 /** What gets past it: it steers, and is no boundary. */
