@@ -73,7 +73,7 @@ function isWritten(): boolean {
  *
  * @throws {ExitError} when there is nothing to verify
  */
-async function verified(anchor: string | undefined): Promise<AuditReport> {
+export async function verified(anchor?: string): Promise<AuditReport> {
   for (let left = TRIES;; left--) {
     const ledger = openReader(true);
     let report: AuditReport;

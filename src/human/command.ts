@@ -12,6 +12,8 @@ export interface Io {
   stdin(max: number): Uint8Array;
   /** One line answered by a person at a terminal, or null when there is none. */
   ask(question: string): string | null;
+  /** True when what is written is read by a person at a terminal; absent means no. */
+  isTerminal?(): boolean;
 }
 
 /** One human command. */

@@ -10,6 +10,7 @@ import { errorCode, ExitError, UsageError } from "../errors.ts";
 import { printable } from "../names.ts";
 import type { Command, Io, Parsed } from "./command.ts";
 import { table } from "./command.ts";
+import type { Completed } from "./completions.ts";
 
 /** Commands of the other two programs, listed so that help is whole. */
 const PROGRAMS: readonly Pick<Command, "name" | "summary" | "usage" | "details" | "example">[] = [
@@ -45,6 +46,8 @@ const COMMANDS: Readonly<Record<string, () => Promise<Command>>> = {
   cancel: async () => (await import("./cancel.ts")).cancel,
   resolve: async () => (await import("./resolve.ts")).resolve,
   ledger: async () => (await import("./ledger.ts")).ledger,
+  history: async () => (await import("./history.ts")).history,
+  report: async () => (await import("./report.ts")).report,
   pending: async () => (await import("./pending.ts")).pending,
   show: async () => (await import("./show.ts")).show,
   approve: async () => (await import("./approve.ts")).approve,
@@ -62,6 +65,7 @@ const COMMANDS: Readonly<Record<string, () => Promise<Command>>> = {
   tell: async () => (await import("./tell.ts")).tell,
   replies: async () => (await import("./replies.ts")).replies,
   "agent-note": async () => (await import("./agent_note.ts")).agentNote,
+  completions: async () => (await import("./completions.ts")).completionsOf(everyCommand),
   version: async () => (await import("./version.ts")).version,
 };
 
@@ -71,14 +75,19 @@ const GROUPS: readonly (readonly [string, readonly string[]])[] = [
   ["Requests", ["pending", "show", "approve", "deny", "cancel", "resolve"]],
   ["Stop everything", ["kill", "resume"]],
   ["Agents", ["mounts", "agent-note", "key", "tell", "replies"]],
-  ["Records", ["audit", "ledger", "reap"]],
-  ["The program", ["unit", "permissions", "schema", "version"]],
+  ["Records", ["history", "report", "audit", "ledger", "reap"]],
+  ["The program", ["unit", "permissions", "schema", "completions", "version"]],
 ];
+
+/** Every command and program. */
+async function everyCommand(): Promise<Completed[]> {
+  const commands = await Promise.all(Object.values(COMMANDS).map((load) => load()));
+  return [...commands, ...PROGRAMS.map((p) => ({ ...p, flags: [], options: [], json: false }))];
+}
 
 /** The list of commands, for `chb --help`: what belongs together stands together. */
 async function overview(): Promise<string> {
-  const commands = await Promise.all(Object.values(COMMANDS).map((load) => load()));
-  const every = [...commands, ...PROGRAMS];
+  const every = await everyCommand();
   const groups = GROUPS.map(([, names]) => names);
   const rest = every.map((c) => c.name).filter((name) => !groups.flat().includes(name));
   const rows = [...groups.flat(), ...rest].flatMap((name) =>

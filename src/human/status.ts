@@ -5,7 +5,7 @@
  * @module
  */
 import { EXIT } from "../codes.ts";
-import { errorCode, ExitError } from "../errors.ts";
+import { errorCode, ExitError, UsageError } from "../errors.ts";
 import { printable } from "../names.ts";
 import { isoTime } from "../result.ts";
 import { Ledger } from "../ledger/ledger.ts";
@@ -15,6 +15,7 @@ import { raisedSwitches, switchAgent, switchText } from "../daemon/kill_switch.t
 import { LEDGER_PATH } from "../daemon/open_ledger.ts";
 import { sha256 } from "../daemon/trust_store.ts";
 import { type Command, table } from "./command.ts";
+import { ownScreen, watchStatus } from "./status_watch.ts";
 
 /** What `state/daemon.json` says; information, the lock decides. */
 interface DaemonFacts {
@@ -27,7 +28,7 @@ interface DaemonFacts {
 }
 
 /** True when what a human edits is not what is in force. */
-function isEdited(trusted: string | null): boolean {
+export function isEdited(trusted: string | null): boolean {
   try {
     return trusted !== null && sha256(Deno.readFileSync("bridge.jsonc")) !== trusted;
   } catch {
@@ -46,19 +47,30 @@ function readDaemonFacts(): DaemonFacts | null {
 export const status: Command = {
   name: "status",
   summary: "Tell whether the daemon runs and what it has to do",
-  usage: "",
-  details: ["Exits 69 when no daemon serves this root."],
+  usage: "[--watch [--plain]]",
+  details: [
+    "Exits 69 when no daemon serves this root.",
+    "--watch   shows what runs, waits and came last, until q or Ctrl-C; changes when it does",
+    "--plain   with --watch: print lines instead of drawing on the screen, as into a pipe",
+  ],
   example: "./bin/chb status --json",
-  flags: [],
+  flags: ["watch", "plain"],
   options: [],
   json: true,
-  run(args, io) {
+  async run(args, io) {
     if (look("state")?.kind !== "directory") {
       throw new ExitError(
         EXIT.config,
         "no bridge here: run it in the root that the init script made",
       );
     }
+    const plain = args.flags["plain"] === true;
+    if (args.flags["watch"] === true) {
+      if (args.json) throw new UsageError("--watch prints no JSON: ask again instead");
+      await watchStatus(io, ownScreen(), plain);
+      return EXIT.ok;
+    }
+    if (plain) throw new UsageError("--plain belongs to --watch");
     const lock = lockState();
     lock?.release();
     const serving = lock === null;

@@ -4,17 +4,23 @@
  * @module
  */
 import { EXIT } from "../codes.ts";
-import { ExitError } from "../errors.ts";
+import { errorCode, ExitError } from "../errors.ts";
 import type { Io } from "./command.ts";
 
-/** Writes all of a text; a reader that went away ends the matter quietly. */
+/**
+ * Writes all of a text. A reader that went away ends the matter quietly; anything else does not,
+ * since a file that was cut short looks like a whole one.
+ *
+ * @throws the system error, such as that of a full disk
+ */
 function write(stream: { writeSync(p: Uint8Array): number }, text: string): void {
   const bytes = new TextEncoder().encode(text);
   try {
     let written = 0;
     while (written < bytes.length) written += stream.writeSync(bytes.subarray(written));
-  } catch {
+  } catch (error) {
     // The pipe is closed: nobody reads any more.
+    if (errorCode(error) !== "EPIPE") throw error;
   }
 }
 
@@ -23,6 +29,7 @@ export function terminalIo(): Io {
   return {
     out: (text) => write(Deno.stdout, text),
     err: (text) => write(Deno.stderr, text),
+    isTerminal: () => Deno.stdout.isTerminal(),
     stdin(max) {
       const parts: Uint8Array[] = [];
       let total = 0;

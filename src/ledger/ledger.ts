@@ -38,6 +38,7 @@ import {
   sizeOf,
 } from "./database.ts";
 import { LedgerError } from "./ledger_error.ts";
+import { HistoryReads } from "./history_reads.ts";
 import { ReapReads } from "./reap_reads.ts";
 import {
   type Message,
@@ -99,6 +100,8 @@ export class Ledger {
   #shown = new Map<string, Shown>();
   /** What only reaping asks. */
   readonly reaping: ReapReads;
+  /** What only a person who looks back asks. */
+  readonly history: HistoryReads;
   /** The write-ahead log as it was after the writer's first commit. */
   #log: FileId | null = null;
   /** Bytes of the file when they were last looked at. */
@@ -108,6 +111,7 @@ export class Ledger {
     this.#db = db;
     this.#now = now;
     this.reaping = new ReapReads(db);
+    this.history = new HistoryReads(db);
   }
 
   /**
