@@ -31,6 +31,8 @@ const NAMES = [
   "check",
   "trust",
   "status",
+  "history",
+  "report",
   "pending",
   "show",
   "approve",
@@ -42,6 +44,7 @@ const NAMES = [
   "mounts",
   "unit",
   "permissions",
+  "completions",
   "key",
   "version",
 ];
