@@ -9,7 +9,7 @@ import { join } from "@std/path/join";
 import { killPath, SELF } from "../src/permissions.ts";
 import { compileArgs } from "../tools/compile.ts";
 import { inRepository } from "../tools/launcher.ts";
-import { runFlags, wrapperFacts } from "../tools/wrapper.ts";
+import { ENTRIES, runFlags, wrapperFacts } from "../tools/wrapper.ts";
 import { TestBridge, there, until, verb } from "./helpers/bridge.ts";
 import { type Tries, WRITE } from "./helpers/separation_main.ts";
 
@@ -38,7 +38,8 @@ async function makeRoot(trust: boolean): Promise<TestBridge> {
   assertStringIncludes(wrapper, main);
   Deno.removeSync(path);
   const trying = inRepository("tests", "helpers", "separation_main.ts");
-  Deno.writeTextFileSync(path, wrapper.replaceAll(main, trying), { mode: 0o555 });
+  const text = wrapper.replaceAll(main, trying).replaceAll(ENTRIES.shim, trying);
+  Deno.writeTextFileSync(path, text, { mode: 0o555 });
   return bridge;
 }
 

@@ -543,6 +543,7 @@ Deno.test("shim cannot read what agents wrote, keys or ledger, and cannot start 
     ]
   ) Deno.writeTextFileSync(root.path(file), "secret");
   const { stdout, success } = await new Deno.Command(root.path("bin/chb"), {
+    args: ["shim"],
     cwd: root.root,
     clearEnv: true,
     stdin: "null",

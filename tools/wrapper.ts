@@ -10,7 +10,8 @@
  * 3. It grants exactly what `src/permissions.ts` says, for the programs that the policy names.
  * 4. It is replaced by `exec`, so the process id stays, and it closes what its caller left open:
  *    Deno's children would inherit it.
- * 5. The facts that it was made from stand in it, so that the next start can tell whether they
+ * 5. A shim gets an entry point of its own, with the same permissions, that loads less.
+ * 6. The facts that it was made from stand in it, so that the next start can tell whether they
  *    still hold without asking registry and policy again.
  *
  * @module
@@ -44,6 +45,15 @@ export const WRAPPER_HEAD = "#!/bin/sh\n# Runs chb from source.";
 
 const FACTS = "# facts: ";
 
+/** The entry points of a source tree, of the whole program and of a shim alone. */
+export const ENTRIES = Object.freeze({
+  main: inRepository("main.ts"),
+  shim: inRepository("src", "run", "shim_main.ts"),
+});
+
+/** What stands for the entry point until it is known who is started. */
+const ENTRY = '"$entry"';
+
 /** One word of a shell command, whatever characters it holds. */
 function quote(word: string): string {
   return /^[A-Za-z0-9_./:=,@%+-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
@@ -51,6 +61,10 @@ function quote(word: string): string {
 
 /** The flags of `deno run` that the wrapper starts the program with, up to its own words. */
 export function runFlags(facts: WrapperFacts): string[] {
+  return [...flagsBefore(facts), facts.main ?? ENTRIES.main, programsWord(facts.programs)];
+}
+
+function flagsBefore(facts: WrapperFacts): string[] {
   return [
     "run",
     "--quiet",
@@ -63,14 +77,16 @@ export function runFlags(facts: WrapperFacts): string[] {
     "--unstable-raw-imports",
     `--import-map=${importMapUrl(facts.std, facts.commit)}`,
     ...permissionFlags(facts.programs, facts.kill, facts.agents),
-    facts.main ?? inRepository("main.ts"),
-    programsWord(facts.programs),
   ];
 }
 
 /** The whole script. */
 export function wrapperText(facts: WrapperFacts): string {
-  const command = [facts.deno, ...runFlags(facts)].map(quote);
+  const command = [
+    ...[facts.deno, ...flagsBefore(facts)].map(quote),
+    ENTRY,
+    quote(programsWord(facts.programs)),
+  ];
   const environment = [
     "DENO_NO_UPDATE_CHECK=1",
     `DENO_DIR=${facts.cache}`,
@@ -79,6 +95,8 @@ export function wrapperText(facts: WrapperFacts): string {
   return [
     `${WRAPPER_HEAD} Written by \`deno task chb\`, and again whenever it would differ.`,
     `${FACTS}${JSON.stringify(facts)}`,
+    `entry=${quote(facts.main ?? ENTRIES.main)}`,
+    ...(facts.main === undefined ? [`[ "$1" != shim ] || entry=${quote(ENTRIES.shim)}`] : []),
     "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-",
     `exec /usr/bin/env -i \${NO_COLOR:+NO_COLOR=1} ${environment.map(quote).join(" ")} \\`,
     `  ${command.join(" \\\n  ")} "$@"`,

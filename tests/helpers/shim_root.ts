@@ -21,7 +21,7 @@ import type { Exit, Order } from "../../src/run/order.ts";
 import { prepareRun } from "../../src/run/order_file.ts";
 import { resolveContext, runDir } from "../../src/run/run_dir.ts";
 import { inRepository } from "../../tools/launcher.ts";
-import { wrapperText } from "../../tools/wrapper.ts";
+import { ENTRIES, wrapperText } from "../../tools/wrapper.ts";
 import { cacheDirectory } from "./cache.ts";
 
 export const sleep = (ms: number): Promise<void> => new Promise((done) => setTimeout(done, ms));
@@ -204,10 +204,7 @@ export class ShimRoot implements AsyncDisposable {
       kill: killPath(exists),
       deno: Deno.execPath(),
       cache: cacheDirectory(),
-    }).replaceAll(
-      inRepository("main.ts"),
-      inRepository(options.main ?? "tests/helpers/shim_main.ts"),
-    );
+    }).replaceAll(ENTRIES.shim, inRepository(options.main ?? "src/run/shim_main.ts"));
     const wrapper = options.wrapper?.(text) ?? text;
     Deno.writeTextFileSync(join(root, "bin/chb"), wrapper, { mode: 0o755 });
     return new ShimRoot(root, parsed.policy);
