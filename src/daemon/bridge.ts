@@ -5,8 +5,9 @@
  *    queue nor a full directory of broken entries holds anything up for long (Q5).
  * 2. Events only say where to look first. The scan over the directory is what finds everything, and
  *    it goes on where it stopped (N1, D73).
- * 3. Role directories are compared with their pins before every batch. An agent whose directory was
- *    replaced is not served any more until a human starts the bridge again (P3).
+ * 3. Role directories are compared with their pins before every batch and every step of a scan, and
+ *    once a second. An agent whose directory was replaced is not served any more until a human starts
+ *    the bridge again (P3).
  * 4. A fault that may pass (no space, a locked ledger) makes the service degraded and is tried
  *    again; a ledger that cannot be trusted any more ends the process, and the next start decides.
  *
@@ -123,6 +124,8 @@ interface Served {
   broken: string | null;
   /** The role directory that was replaced before this start, or null. */
   readonly recreated: string | null;
+  /** The pins are to be compared although nothing is to be done. */
+  pinsDue: boolean;
   /** A scan is under way or asked for. */
   scanning: boolean;
   /** A step of it has not come back yet. */
@@ -311,6 +314,7 @@ export class Bridge {
       }
       if (this.#fatal === null) await this.#letRunsEnd();
     } finally {
+      this.#guard(() => this.#intake.finish());
       for (const timer of timers) clearInterval(timer);
       clearTimeout(this.#settleTimer);
       this.#watch?.close();
@@ -353,6 +357,7 @@ export class Bridge {
       batch: BATCH,
       broken: null,
       recreated: this.#pinsChanged(agent, pins),
+      pinsDue: true,
       scanning: true,
       stepping: false,
       leftOut: false,
@@ -473,12 +478,17 @@ export class Bridge {
   #agentTurn(served: Served): void {
     const { agent, settler } = served;
     if (served.broken !== null) return;
+    const mayScan = this.#mayScan(served);
+    const due = this.#intake.fault !== null
+      ? []
+      : settler.take(Math.min(served.batch, this.#room(agent)));
+    if (!mayScan && due.length === 0 && !served.pinsDue) return;
+    served.pinsDue = false;
     const changed = comparePins(served.pins, agent);
     if (changed !== null) return this.#breach(served, changed);
-    if (this.#mayScan(served)) void this.#scan(served);
-    if (this.#intake.fault !== null) return;
+    if (mayScan) void this.#scan(served);
     const entries: Arrival[] = [];
-    for (const name of settler.take(Math.min(served.batch, this.#room(agent)))) {
+    for (const name of due) {
       const before = this.#look(agent, name);
       if (before === null) {
         settler.forget(name);
@@ -655,6 +665,7 @@ export class Bridge {
     if (core.publisher.hasMarks) this.#intake.flush();
     void this.#reap();
     for (const served of this.#served.values()) {
+      served.pinsDue = true;
       if (served.stale) this.#statusOf(served, false);
     }
     this.#wake();
@@ -908,7 +919,7 @@ export class Bridge {
     const { slots } = this.#core;
     // What waits for a human waits on; it is no reason to stay.
     return this.#core.runs.active.size === 0 && slots.waiting() === slots.held() &&
-      this.#intake.held === 0 && this.#core.publisher.backlog === 0;
+      this.#intake.held === 0 && !this.#intake.unfinished && this.#core.publisher.backlog === 0;
   }
 
   /** Keeps a passing fault from ending the loop, and lets one that is not passing end it. */

@@ -13,6 +13,7 @@
  *
  * @module
  */
+import { setImmediate } from "node:timers";
 import { errorCode, type Refusal } from "../errors.ts";
 import type { Candidate, GateDeps } from "../gates/candidate.ts";
 import { decide, type Decision } from "../gates/order.ts";
@@ -69,6 +70,8 @@ export class Intake {
   /** Why the last batch could not be committed, or null. */
   #fault: string | null = null;
   #systemFault = false;
+  /** What is still to be done for a batch whose runs were started. */
+  #rest: (() => void) | null = null;
 
   constructor(core: Core, stuck: (agent: string, name: string, error: string) => void) {
     this.#core = core;
@@ -122,6 +125,11 @@ export class Intake {
   /** Claims that wait for a commit to succeed. */
   get held(): number {
     return this.#held.length;
+  }
+
+  /** True when something of the last batch is still to be done. */
+  get unfinished(): boolean {
+    return this.#rest !== null;
   }
 
   /**
@@ -184,6 +192,7 @@ export class Intake {
    * @param fresh they were made in this turn, so nothing can be recorded of them
    */
   process(claims: readonly Claim[], fresh = false): void {
+    this.finish();
     if (claims.length === 0) return;
     const core = this.#core;
     const after: (() => void)[] = [];
@@ -220,6 +229,21 @@ export class Intake {
       return;
     }
     for (const effect of first) effect();
+    this.#rest = () => this.#carryOut(after);
+    // A shim hears of its run when this thread comes to rest: what can wait is done while it works.
+    if (first.length === 0) this.finish();
+    else setImmediate(() => this.finish());
+  }
+
+  /** Does what is left of the last batch: its records go to the text, its answers to the agents. */
+  finish(): void {
+    const rest = this.#rest;
+    this.#rest = null;
+    rest?.();
+  }
+
+  #carryOut(after: readonly (() => void)[]): void {
+    const core = this.#core;
     core.appendText();
     for (const effect of after) {
       try {

@@ -141,8 +141,8 @@ function removeFile(path: string): void {
   }
 }
 
-/** File that a spending command may leave in its run directory. */
-const SPEND_FILE = "spend";
+/** Files of a run directory, with the one that a spending command may leave. */
+const OWN_FILES: ReadonlySet<string> = new Set([...Object.values(RUN_FILES), "spend"]);
 
 /**
  * Removes a run directory and the files that belong in it. Anything else in it stays, and so does
@@ -153,10 +153,10 @@ const SPEND_FILE = "spend";
  */
 export function removeRun(run: string, root = "."): boolean {
   const dir = runDir(run, root);
-  for (const name of [...Object.values(RUN_FILES), SPEND_FILE]) removeFile(`${dir}/${name}`);
   try {
-    for (const entry of Deno.readDirSync(dir)) {
-      if (parseExitName(entry.name) !== null) removeFile(`${dir}/${entry.name}`);
+    // Listed first, since few of them are there and a removal that finds nothing is dear.
+    for (const { name } of Deno.readDirSync(dir)) {
+      if (OWN_FILES.has(name) || parseExitName(name) !== null) removeFile(`${dir}/${name}`);
     }
     Deno.removeSync(dir);
     return true;

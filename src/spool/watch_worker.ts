@@ -162,7 +162,9 @@ function watchInWorker(scope: Scope): void {
     const temporary = last.startsWith(".") && last.endsWith(".tmp");
     if (temporary && kind !== "remove") return void newsOf(id).seen++;
     add(id, last, kind);
-    flushSoon();
+    // Nobody waits for its end either, and the name that it was renamed to comes right behind.
+    if (temporary) timer ??= setTimeout(flush, GATHER_MS);
+    else flushSoon();
   }
 
   function answer(report: WatchReport): void {
