@@ -12,27 +12,25 @@ import { requestDigest } from "../src/ledger/keys.ts";
 import { Ledger } from "../src/ledger/ledger.ts";
 import { TestBridge, there, until, verb } from "../tests/helpers/bridge.ts";
 import { newRow } from "../tests/ledger_fixture.ts";
+import { ask, type Gathered, median, memoryOf, OBSERVE, warm } from "./bench_kit.ts";
 
 /** Rows of one transaction of the filling. */
 const BATCH = 2000;
 /** Newest rows that count as published. */
 const SHOWN = 10_000;
 
-/** Medians, milliseconds. */
-export interface RowFigures {
-  readonly rows: number;
-  /** A new request, from its rename to its result. */
-  readonly fresh: number;
-  /** A request whose key is bound already. */
-  readonly replay: number;
-  /** From the start of the program to its ready line, after a clean stop. */
-  readonly start: number;
-  /** The same after the daemon was killed. */
-  readonly crashed: number;
-}
+/** What is timed on both. */
+const SERIES = [
+  ["fresh", "a new request"],
+  ["replay", "a replay of an old key"],
+  ["start", "a start"],
+  ["crashed", "a start after a crash"],
+] as const;
 
-/** How one request is timed. */
-export type Ask = (bridge: TestBridge, id: string, text: string) => number;
+/** Milliseconds that a start with many rows may take beyond an empty one. */
+const START_MS = 1000;
+/** What a request may cost with many rows, over an empty ledger. */
+const RATIO = 1.3;
 
 /** Fills the ledger of a bridge that nobody serves with finished requests, sixty days old. */
 export function fill(bridge: TestBridge, rows: number): void {
@@ -87,10 +85,6 @@ async function timedStart(bridge: TestBridge): Promise<number> {
   return performance.now() - begun;
 }
 
-function median(values: readonly number[]): number {
-  return values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)] ?? NaN;
-}
-
 /**
  * Measures an empty and a filled ledger.
  *
@@ -99,17 +93,18 @@ function median(values: readonly number[]): number {
  * @param starts starts of each kind
  */
 export async function benchRows(
+  out: Gathered,
   rows: number,
   requests: number,
   starts: number,
-  ask: Ask,
-): Promise<readonly [empty: RowFigures, filled: RowFigures]> {
+): Promise<void> {
   const options = { serve: [], verbs: { observe: verb(["/usr/bin/true"]) } };
   await using empty = await TestBridge.make(options);
   await using filled = await TestBridge.make(options);
   fill(empty, 1);
   fill(filled, rows);
-  const both = [empty, filled];
+  out.say(`${rows} rows are filled in`);
+  const both = [empty, filled] as const;
   const samples = both.map(() => ({
     fresh: [] as number[],
     replay: [] as number[],
@@ -126,15 +121,13 @@ export async function benchRows(
       for (const [k, bridge] of both.entries()) samples[k]?.[what].push(await measure(bridge, i));
     }
   };
-  for (const bridge of both) {
-    for (let i = 0; i < 20; i++) ask(bridge, `warm-${i}`, '{"verb":"observe"}');
-  }
-  await each("fresh", requests, (bridge, i) => ask(bridge, `new-${i}`, '{"verb":"observe"}'));
+  for (const bridge of both) warm(bridge);
+  await each("fresh", requests, (bridge, i) => ask(bridge, `new-${i}`, OBSERVE));
   await each("replay", requests, (bridge, i) => {
     const id = `old-${bridge === empty ? 0 : Math.floor(i * rows / requests)}`;
     const result = bridge.path("spool/main/results", `${id}.json`);
     if (there(result)) Deno.removeSync(result);
-    return ask(bridge, id, '{"verb":"observe"}');
+    return ask(bridge, id, OBSERVE);
   });
   await each("start", starts, async (bridge) => {
     await bridge.stop();
@@ -149,13 +142,18 @@ export async function benchRows(
       /all of them hold/.test(bridge.log), 300_000);
     return took;
   });
-  const [one, other] = samples.map((s, k) => ({
-    rows: k === 0 ? 1 : rows,
-    fresh: median(s.fresh),
-    replay: median(s.replay),
-    start: median(s.start),
-    crashed: median(s.crashed),
-  }));
-  if (one === undefined || other === undefined) throw new Error("Cannot measure: no samples");
-  return [one, other];
+  for (const [series, what] of SERIES) {
+    const [none = NaN, many = NaN] = samples.map((s) => median(s[series]));
+    const isStart = series === "start" || series === "crashed";
+    out.figure(`${what}, empty ledger`, none, "ms");
+    out.figure(`${what}, ${rows} rows`, many, "ms", {
+      target: { atMost: isStart ? none + START_MS : none * RATIO },
+    });
+  }
+  out.figure(`daemon with ${rows} rows, resident`, memoryOf(filled.pid), "MB");
+  await filled.stop();
+  const begun = performance.now();
+  const { code, err } = await filled.chb("audit", "verify");
+  if (code !== 0) throw new Error(`Cannot verify the audit log: ${err}`);
+  out.figure(`audit verify, ${2 * rows} records`, (performance.now() - begun) / 1000, "s");
 }
