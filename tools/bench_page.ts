@@ -103,6 +103,7 @@ const STROKES = [
   ["#2e7d32", "2 2"],
   ["#6a3d9a", "8 3 2 3"],
   ["#555555", "1 3"],
+  ["#00798c", "12 4"],
 ] as const;
 
 function escape(text: string): string {
