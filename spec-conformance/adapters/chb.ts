@@ -5,7 +5,7 @@
  *
  * @module
  */
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { killPath } from "../../src/permissions.ts";
 import { cacheDirectory } from "../../tools/launcher.ts";
 import { wrapperText } from "../../tools/wrapper.ts";
@@ -17,6 +17,10 @@ interface Policy {
   readonly limits?: Readonly<Record<string, unknown>>;
   /** Key files by name; the suite has them in the policy. */
   readonly keys?: Readonly<Record<string, unknown>>;
+  /** Files of the host that arguments may name, by path below `base/`. */
+  readonly base?: Readonly<Record<string, string>>;
+  /** False when no human has trusted the policy yet. */
+  readonly trusted?: boolean;
 }
 
 function isThere(path: string): boolean {
@@ -43,7 +47,7 @@ function run(root: string, program: string, args: readonly string[], env = {}): 
 
 /** Makes a bridge of an empty directory, with the policy in force. */
 function makeBridge(kind: string, root: string, policy: Policy): void {
-  const { keys, ...own } = policy;
+  const { keys, base, trusted, ...own } = policy;
   const programs = Object.values(policy.verbs).flatMap(({ argv }) => argv.slice(0, 1));
   Deno.mkdirSync(join(root, "bin"));
   Deno.chmodSync(join(root, "bin"), 0o755);
@@ -68,9 +72,14 @@ function makeBridge(kind: string, root: string, policy: Policy): void {
     const path = join(root, "keys", `${name}.json`);
     Deno.writeTextFileSync(path, JSON.stringify(key), { mode: 0o600 });
   }
+  for (const [name, text] of Object.entries(base ?? {})) {
+    const path = join(root, "base", name);
+    Deno.mkdirSync(dirname(path), { recursive: true, mode: 0o755 });
+    Deno.writeTextFileSync(path, text);
+  }
   const limits = { concurrency: 3, answers: 100_000, ...policy.limits };
   Deno.writeTextFileSync(join(root, "bridge.jsonc"), JSON.stringify({ ...own, limits }, null, 2));
-  run(root, "./bin/chb", ["trust", "--yes"]);
+  if (trusted !== false) run(root, "./bin/chb", ["trust", "--yes"]);
 }
 
 /** A human's word on a request that waits for it. */

@@ -415,27 +415,16 @@ function handle(name: string): void {
 const TEMPORARY = /^[.~]|(?:~|\.(?:tmp|temp|part|partial))$/;
 const seen = new Map<string, { print: string; since: number }>();
 
-/** Names that a rename brought: their writers are done. */
-const arrived = new Set<string>();
-
-async function listen(): Promise<void> {
-  for await (const { kind, paths } of Deno.watchFs(queue, { recursive: false })) {
-    if (kind !== "rename") continue;
-    for (const path of paths) arrived.add(path.slice(queue.length + 1));
-  }
-}
-
 /** True when a file has stood still for as long as its writer is waited for. */
 function isSettled(name: string): boolean {
   const info = Deno.lstatSync(join(queue, name));
-  if (arrived.delete(name)) return true;
   if (!info.isFile || !ID.test(name.replace(/\.json$/, ""))) return true;
   const print = `${info.ino} ${info.size} ${info.ctime?.getTime()} ${info.mtime?.getTime()}`;
   const before = seen.get(name);
   if (before?.print !== print) seen.set(name, { print, since: performance.now() });
   const still = performance.now() - (before?.print === print ? before.since : performance.now());
   // It was written to a moment ago, by the clock of the disk: its writer may not be done.
-  return still >= (info.size === 0 ? 1000 : 250);
+  return still >= (info.size === 0 ? 1000 : 200);
 }
 
 function pass(): void {
@@ -470,7 +459,6 @@ for (const path of ["own/claims", "own/staging", "own/known", "own/last", "state
 for (const path of [queue, results, refused]) Deno.mkdirSync(path, { recursive: true });
 for (const { name } of Deno.readDirSync(refused)) notes = Math.max(notes, parseInt(name));
 recover();
-void listen();
 console.log("ready");
 Deno.addSignalListener("SIGTERM", () => Deno.exit(0));
 setInterval(pass, 15);

@@ -8,7 +8,7 @@ import type { Work } from "./work.ts";
 
 /** A line that says that it serves now. */
 const READY = /^(?:\S+:? )?ready\b/m;
-const READY_MS = 60_000;
+const READY_MS = 120_000;
 const STOP_MS = 20_000;
 
 /** The suite or the start failed, not a vector. */

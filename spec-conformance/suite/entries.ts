@@ -81,7 +81,7 @@ export async function put(
       using file = Deno.openSync(path, { write: true, createNew: true });
       const half = Math.ceil(bytes.length / 2);
       file.writeSync(bytes.subarray(0, half));
-      await sleep(80);
+      await sleep(40);
       file.writeSync(bytes.subarray(half));
     }
   }

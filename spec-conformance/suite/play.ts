@@ -34,6 +34,11 @@ export interface Options {
   readonly command: string;
   /** How long an answer may take, milliseconds. */
   readonly patience_ms: number;
+  /**
+   * A final result that is not what is expected counts as wrong after so many milliseconds. By default
+   * it may still be replaced for as long as an answer may take.
+   */
+  readonly final_ms?: number;
   /** Where the first work directory is made; a temporary one by default. */
   readonly work?: string;
   /** Stop at the first vector that does not pass. */
@@ -50,6 +55,8 @@ class Stage {
   readonly driver: Driver;
   readonly #options: Options;
   #notes = new Map<string, number>();
+  /** What was put, by name. */
+  readonly #sent = new Map<string, Uint8Array>();
 
   constructor(options: Options, directory: string, policy: string) {
     this.#options = options;
@@ -101,7 +108,10 @@ class Stage {
     const queue = work.spool(agent, "queue");
     if ("put" in step) {
       Deno.mkdirSync(queue, { recursive: true });
-      await put(queue, step.put, bytesOf(step), step.how ?? "rename");
+      const bytes = step.same === undefined ? bytesOf(step) : this.#sent.get(step.same);
+      if (bytes === undefined) throw new TypeError(`Nothing was put under "${step.same}"`);
+      this.#sent.set(step.put, bytes);
+      await put(queue, step.put, bytes, step.how ?? "rename");
     } else if ("make" in step) {
       await make(work, queue, step.make, step.kind, step.target);
     } else if ("result" in step) {
@@ -136,6 +146,7 @@ class Stage {
 
   async #result(agent: string, name: string, expected: Expected): Promise<void> {
     const path = this.work.spool(agent, "results", `${name}.json`);
+    let last = { text: "", since: 0 };
     await this.#until(() => {
       const published = readPublished(path);
       if (published === null) return `results/${name}.json is not there`;
@@ -151,7 +162,14 @@ class Stage {
         ...differences(expected, published),
         ...faults(published, agent, name.replace(/\.refused$/, "")),
       ];
-      return found.length === 0 ? null : `results/${name}.json: ${found.join("; ")}`;
+      if (found.length === 0) return null;
+      const why = `results/${name}.json: ${found.join("; ")}`;
+      const now = performance.now();
+      if (last.text !== published.text) last = { text: published.text, since: now };
+      if (isFinal(published) && now - last.since > (this.#options.final_ms ?? Infinity)) {
+        throw new Failure(why);
+      }
+      return why;
     });
   }
 

@@ -23,6 +23,8 @@ export interface Content {
     readonly after: string;
   };
   readonly signed?: Signed;
+  /** The very bytes that this vector has put under that name before. */
+  readonly same?: string;
 }
 
 /** A signed request. */
