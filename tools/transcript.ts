@@ -112,14 +112,17 @@ async function serve(root: string): Promise<Deno.ChildProcess> {
   return daemon;
 }
 
-/** Waits until the agent can see in its inbox that the switch is up. */
-async function untilKilled(root: string): Promise<void> {
-  for (let tries = 0; tries < 300; tries++) {
-    const status = Deno.readTextFileSync(join(root, "spool/main/inbox/status.json"));
-    if (/"state": ?"killed"/.test(status)) return;
+/** Waits until a file of the spool says something, as people do who read before they type on. */
+async function untilSaid(root: string, file: string, what: RegExp): Promise<void> {
+  for (let tries = 0; tries < 600; tries++) {
+    try {
+      if (what.test(Deno.readTextFileSync(join(root, "spool/main", file)))) return;
+    } catch (error) {
+      if (!(error instanceof Deno.errors.NotFound)) throw error;
+    }
     await new Promise((done) => setTimeout(done, 50));
   }
-  throw new Error("The kill switch does not show in status.json");
+  throw new Error(`${file} does not say ${what}`);
 }
 
 /** What differs from run to run, by fixed texts of the same kind. */
@@ -152,11 +155,14 @@ export async function transcript(): Promise<string> {
     for (const [side, line] of LINES) {
       const typed = line.replace("ID", id).replace("DIGEST", digest);
       const ran = await shell(typed.replace(/^\$CHB/, '"$CHB"'), root, side === "agent" ? env : {});
-      if (line.startsWith("./bin/chb kill")) await untilKilled(root);
       const text = steady(ran.text, root).trimEnd();
       const code = ran.code === 0 ? [] : [`(exit code ${ran.code})`];
       shown.push([`${side}${steady(`$ ${typed}`, root)}`, ...text.split("\n"), ...code].join("\n"));
       id = /^reset-data-[0-9a-f]+$/m.exec(ran.text)?.[0] ?? id;
+      if (line === RESET) await untilSaid(root, `results/${id}.json`, /"approval"/);
+      if (line.startsWith("./bin/chb kill")) {
+        await untilSaid(root, "inbox/status.json", /"state": ?"killed"/);
+      }
       digest = /approve \S+ ([0-9a-f]{12})/.exec(ran.text)?.[1] ?? digest;
     }
     return shown.join("\n\n") + "\n";
