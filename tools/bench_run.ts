@@ -57,7 +57,7 @@ const SECTIONS: Readonly<Record<string, (out: Gathered) => Promise<void>>> = {
   throughput: (out) => benchThroughput(out, quick ? 200 : 10_000),
   waiting: (out) => benchWaiting(out, quick ? [0, 1000] : [0, 1000, 10_000, 100_000]),
   rows: async (out) => {
-    for (const count of rows) await benchRows(out, count, quick ? 5 : 200, quick ? 2 : 5);
+    for (const count of rows) await benchRows(out, count, quick ? 5 : 200, quick ? 2 : 3);
   },
   agents: (out) => benchAgents(out, quick ? [1, 3] : [1, 10, 100]),
   poison: (out) => benchPoison(out, quick ? 100 : 10_000, quick ? 200 : 100_000),
