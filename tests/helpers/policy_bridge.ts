@@ -80,7 +80,7 @@ export class PolicyBridge implements AsyncDisposable {
     this.#ran.add(verb);
     const id = `r${++this.#count}-${verb}`;
     this.bridge.submit(id, { verb, args });
-    const first = await until(`an answer to ${id}`, () => this.bridge.result(id));
+    const first = await until(`an answer to ${id}`, () => this.bridge.result(id), 60_000);
     if (first.waiting_for === "approval") {
       const { out } = await this.bridge.chb("pending", "--json");
       const { pending } = JSON.parse(out) as {
