@@ -223,7 +223,10 @@ export const audit: Command = {
       }
     } catch (error) {
       if (errorCode(error) === "EACCES") {
-        throw new ExitError(EXIT.internal, "the audit log cannot be read");
+        throw new ExitError(
+          EXIT.internal,
+          "the audit log cannot be read: be the user who owns state/, or in the group of audit_gid",
+        );
       }
       throw error;
     }

@@ -66,7 +66,10 @@ export async function control(request: ControlRequest, waitMs = WAIT_MS): Promis
       } catch (error) {
         if (errorCode(error) !== "ENOENT") throw error;
       }
-      throw new ExitError(EXIT.tryAgain, "the running daemon did not answer; nothing was changed");
+      throw new ExitError(
+        EXIT.tryAgain,
+        "the running daemon did not answer, nothing was changed: try again, and look at ./bin/chb status",
+      );
     }
     await new Promise((resolve) => setTimeout(resolve, 25));
   }

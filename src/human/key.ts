@@ -243,7 +243,12 @@ function show(args: Parsed, io: Io): number {
   const name = args.positional[1];
   if (!isId(name)) throw new UsageError("name a key: key show NAME");
   const entry = readKeys().entries.get(`${name}.json`);
-  if (entry === undefined) throw new ExitError(EXIT.finding, `there is no keys/${name}.json`);
+  if (entry === undefined) {
+    throw new ExitError(
+      EXIT.finding,
+      `there is no keys/${name}.json: chb key list names those that there are`,
+    );
+  }
   if (entry.key === null) throw new ExitError(EXIT.finding, `keys/${name}.json: ${entry.why}`);
   const told = facts(entry.key, Date.now());
   if (args.json) io.out(JSON.stringify(told) + "\n");

@@ -17,7 +17,10 @@ import { look } from "../spool/look.ts";
  */
 export function readLedger(how: "sound" | "whatever" = "sound"): Ledger {
   if (look(LEDGER_PATH)?.kind !== "file") {
-    throw new ExitError(EXIT.noDaemon, "there is no ledger yet: nothing was ever served here");
+    throw new ExitError(
+      EXIT.noDaemon,
+      "there is no ledger yet, nothing was ever served here: ./bin/chb trust, then ./bin/chb serve",
+    );
   }
   return Ledger.open(LEDGER_PATH, {
     now: Date.now,

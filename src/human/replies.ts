@@ -25,7 +25,10 @@ function read(agent: string): Message[] {
     ledger = Ledger.open(LEDGER_PATH, { now: Date.now, mode: "reader" });
   } catch (error) {
     if (errorCode(error) === "ENOENT") return [];
-    throw new ExitError(EXIT.internal, "the ledger cannot be read");
+    throw new ExitError(
+      EXIT.internal,
+      "the ledger cannot be read: be the user who owns state/, and look at ./bin/chb doctor",
+    );
   }
   try {
     return ledger.messages(agent, 1000).reverse();
@@ -77,7 +80,10 @@ export const replies: Command = {
       const all = read(agent);
       const shown = n === null ? all.slice(-SHOWN) : all.filter((m) => m.n === n);
       if (n !== null && shown.length === 0) {
-        throw new ExitError(EXIT.finding, `there is no message ${n} to ${agent}`);
+        throw new ExitError(
+          EXIT.finding,
+          `there is no message ${n} to ${agent}: ./bin/chb replies --agent ${agent} lists them`,
+        );
       }
       const open = n !== null && shown[0]?.reply === null;
       if (open && performance.now() < end) {

@@ -86,7 +86,10 @@ export const status: Command = {
         } else io.out("not serving, and nothing was trusted yet: ./bin/chb trust, then serve\n");
         return EXIT.noDaemon;
       }
-      throw new ExitError(EXIT.internal, "the ledger cannot be read");
+      throw new ExitError(
+        EXIT.internal,
+        "the ledger cannot be read: be the user who owns state/, and look at ./bin/chb doctor",
+      );
     }
     try {
       const trust = ledger.currentTrust();

@@ -136,7 +136,7 @@ export function fillPast(path: string, text: string | null, past: Past): void {
           args: JSON.stringify(
             i % 50 === 7 ? { text: hostile } : { service: i % 3 ? "web" : "db" },
           ),
-          note: i % 9 === 0 ? `ticket ${i}: über alles 日本` : null,
+          note: i % 9 === 0 ? `ticket ${i}: Größe 日本` : null,
           state: uncertain ? "uncertain" : state,
           outcome: done ? outcome : null,
           reason: done ? reason : uncertain ? "uncertain" : null,

@@ -293,7 +293,7 @@ export function durationSection({ digest }: ReportFacts): Html {
     "Durations by verb",
     html`
       <p
-        class="note">From start to end. The line goes from the median to the time that 95 of 100 stay below; each tenth part of its length is more than the one before.</p>
+        class="note">From start to end. The line goes from the median to the time that 95 of 100 stay below, on a logarithmic scale.</p>
       <div class="wide" role="region" aria-label="Durations by verb" tabindex="0">${table([
         "verb",
         "runs",
