@@ -399,3 +399,32 @@ Deno.test({
     }
   },
 });
+
+Deno.test("doctor tells of a daemon that is another than bin/chb, and of one that polls", async () => {
+  const both = ["/usr/bin/true", "/usr/bin/date"];
+  const verbs = { a: verb(["/usr/bin/true"]) };
+  await using bridge = await TestBridge.start({ verbs, serve: ["--no-events"] });
+  assertEquals((await examine(bridge)).seen, ["note polling spool/main"]);
+
+  // The executable was made for a policy with one more program, and trusted; the daemon is older.
+  const path = bridge.path("bin/chb");
+  const text = Deno.readTextFileSync(path);
+  Deno.chmodSync(path, 0o755);
+  Deno.writeTextFileSync(path, text.replaceAll("/usr/bin/true", both.join(",")));
+  Deno.chmodSync(path, 0o555);
+  const policy = JSON.parse(Deno.readTextFileSync(bridge.path("bridge.jsonc")));
+  Object.assign(policy.verbs, { b: verb(["/usr/bin/date"]) });
+  Deno.writeTextFileSync(bridge.path("bridge.jsonc"), JSON.stringify(policy));
+  assertEquals((await bridge.chb("trust", "--yes")).code, 0);
+  const facts = JSON.parse(Deno.readTextFileSync(bridge.path("state/daemon.json")));
+  const older = JSON.stringify({ ...facts, version: "0.0.0" });
+  Deno.writeTextFileSync(bridge.path("state/daemon.json"), older);
+  assertEquals((await examine(bridge)).seen, [
+    "note polling spool/main",
+    "warning other-version state/daemon.json",
+    "warning restart-due /usr/bin/date",
+  ]);
+  await bridge.stop();
+  await bridge.serve();
+  assertEquals((await examine(bridge)).seen, ["note polling spool/main"]);
+});
