@@ -87,7 +87,7 @@ export async function benchLatency(out: Gathered, requests: number, runs: number
     });
     await measure(out, bridge, runs, {
       name: "mutating, three a second",
-      requests: Math.ceil(few / 2),
+      requests: Math.ceil(requests * 0.06),
       text: kind("mutating"),
       rest_ms: 330,
       targets: false,

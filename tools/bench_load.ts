@@ -77,7 +77,7 @@ export async function benchThroughput(out: Gathered, waiting: number): Promise<v
     await using bridge = await makeBridge({ concurrency });
     fillQueue(bridge, waiting);
     await bridge.serve();
-    const counted = concurrency === 4 ? waiting : Math.ceil(waiting / 4);
+    const counted = Math.ceil(waiting / (concurrency === 4 ? 2 : 5));
     // The first ones meet a daemon that is still taking the others in.
     const from = Math.ceil(counted / 10);
     const start = whenDone(bridge, from, LIMIT_MS);

@@ -20,16 +20,18 @@ import { drawFigure, PERFORMANCE, tableText, withTable } from "./bench_page.ts";
 import { benchRows } from "./bench_rows.ts";
 import { inRepository } from "./launcher.ts";
 
-const HELP =
-  `usage: deno task bench [--only A,B] [--whole | --quick] [--out FILE] [--docs] [--check]
+const HELP = `usage: deno task bench [--only A,B] [--whole | --quick] [--minutes N]
+                       [--out FILE] [--docs] [--check]
 
-  --only A,B   sections: latency, throughput, waiting, rows, agents, poison, output, idle
+  --only A,B   sections: latency, throughput, waiting, poison, idle, agents, output, rows
                (default: latency, poison)
   --whole      all sections, with the sizes of the published figures: some twelve minutes
   --quick      sizes that only show that it works
   --rows N,M   finished requests in the ledgers of the section rows (default 100000)
   --requests N requests in one run of the latency series (default 500)
   --runs N     runs of each latency series (default 5)
+  --minutes N  begin no section, and no ledger of the section rows, that would not end in this time
+               (with --whole 12)
   --out FILE   the figures as JSON (default bench.json)
   --docs       write docs/performance.json and draw page and figure from it
   --draw       draw page and figure from docs/performance.json again, and measure nothing
@@ -38,7 +40,7 @@ const HELP =
 Nothing else should run on the machine meanwhile.`;
 
 const options = parseArgs(Deno.args, {
-  string: ["only", "rows", "requests", "runs", "out"],
+  string: ["only", "rows", "requests", "runs", "minutes", "out"],
   boolean: ["whole", "quick", "docs", "draw", "check", "help"],
 });
 if (options.help) {
@@ -52,17 +54,31 @@ const runs = Number(options.runs ?? (quick ? 2 : 5));
 const rows = (options.rows ?? (quick ? "200" : options.whole ? "100000,1000000" : "100000"))
   .split(",").map(Number);
 
+const minutes = Number(options.minutes ?? (options.whole ? 12 : Infinity));
+/** What a part is thought to take at its full size, at most, seconds. */
+const PART_S = 75;
+const MILLION_S = 150;
+
+/** True while what takes so long can still be begun. */
+function fits(seconds: number): boolean {
+  return performance.now() / 1000 + seconds <= minutes * 60;
+}
+
 const SECTIONS: Readonly<Record<string, (out: Gathered) => Promise<void>>> = {
   latency: (out) => benchLatency(out, requests, runs),
   throughput: (out) => benchThroughput(out, quick ? 200 : 10_000),
   waiting: (out) => benchWaiting(out, quick ? [0, 1000] : [0, 1000, 10_000, 100_000]),
-  rows: async (out) => {
-    for (const count of rows) await benchRows(out, count, quick ? 5 : 200, quick ? 2 : 3);
-  },
-  agents: (out) => benchAgents(out, quick ? [1, 3] : [1, 10, 100]),
   poison: (out) => benchPoison(out, quick ? 100 : 10_000, quick ? 200 : 100_000),
-  output: (out) => benchOutput(out, quick ? 20 : 400),
   idle: (out) => benchIdle(out, quick ? 2 : 60),
+  agents: (out) => benchAgents(out, quick ? [1, 3] : [1, 10, 100]),
+  output: (out) => benchOutput(out, quick ? 20 : 400),
+  rows: async (out) => {
+    for (const count of rows) {
+      if (fits(count > 100_000 ? MILLION_S : PART_S)) {
+        await benchRows(out, count, quick ? 5 : 200, quick ? 2 : 3);
+      } else out.say(`left out for want of time: ${count} rows`);
+    }
+  },
 };
 
 /** First match in a file of `/proc`, or a question mark where there is none. */
@@ -107,6 +123,10 @@ const sections: { name: string; seconds: number }[] = [];
 const load = Number(fact("/proc/loadavg", /^(\S+)/));
 for (const name of wanted) {
   out.section = name;
+  if (!fits(name === "rows" ? 0 : PART_S)) {
+    out.say("left out for want of time");
+    continue;
+  }
   out.say("begins");
   const begun = performance.now();
   await SECTIONS[name]?.(out);
