@@ -765,7 +765,7 @@ export const POLICY = {
     key_name: "AGENT",
     of: { kind: "object", section: AGENT, description: "One agent." },
     min: 1,
-    max: 64,
+    max: 128,
     required: true,
     description: "Who may ask, and for what. The name is the directory below `spool/`.",
   },
