@@ -172,7 +172,7 @@ Deno.test("approval is asked for as the policy says: destructive by default, pla
   const { bridge } = scene;
   const bare = await bridge.ask("p1", { verb: "planned" });
   assertEquals([bare.reason, bare.stage], ["schema", "approval"]);
-  await scene.awaits("p1", { verb: "planned", plan: "" });
+  await scene.awaits("p1", { verb: "planned", plan: "as it says" });
   await scene.awaits("x1", { verb: "drop" });
   assertEquals((await bridge.chb("deny", "x1", "--reason", "not\ntoday", "--by", "bo")).code, 0);
   const denied = await bridge.final("x1");

@@ -53,6 +53,11 @@ Deno.test("chb audit: sound while it serves and rotates, each result names its r
   assertEquals(lines.at(-1).event, "finished");
   const said = await bridge.chb("audit", "tail", "1");
   assertStringIncludes(said.out, "finished main/late");
+  // What was escaped when it was recorded is not escaped again, and nothing else gets through.
+  bridge.submit("odd", { verb: "say", note: 'a\\b "c" \u001b[2J' });
+  await bridge.final("odd");
+  const odd = (await bridge.chb("audit", "tail", "3")).out;
+  assertStringIncludes(odd, 'note="a\\\\b \\"c\\" \\u001b[2J"');
 
   // A record in the rotated part is altered: found, named, exit 1.
   const [name] = segments(bridge);

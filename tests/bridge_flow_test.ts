@@ -192,10 +192,22 @@ Deno.test("an edited policy changes nothing until it is trusted, then within a s
 Deno.test("X8 a program that was replaced after trust is refused and not run", async () => {
   const { bridge, runs } = await counting("true");
   await using _ = bridge;
-  Deno.writeTextFileSync(bridge.path("base/count.sh"), "");
+  const path = bridge.path("base/count.sh");
+  const trusted = Deno.readTextFileSync(path);
+  Deno.writeTextFileSync(path, "");
   const empty = await bridge.ask("e", { verb: "count" });
   assertEquals([empty.code, empty.reason, empty.stage], [81, "base-changed", "base"]);
+  // Another one of the same length is another one.
+  Deno.writeTextFileSync(path, trusted.replace("true", "fals"));
+  assertEquals((await bridge.ask("s", { verb: "count" })).reason, "base-changed");
   assertEquals(runs(), 0);
+  // Byte for byte what it was, it is the trusted one, in its old file or in a new one.
+  Deno.writeTextFileSync(path, trusted);
+  assertEquals((await bridge.ask("old", { verb: "count" })).outcome, "succeeded");
+  Deno.writeTextFileSync(`${path}.new`, trusted, { mode: 0o755 });
+  Deno.renameSync(`${path}.new`, path);
+  assertEquals((await bridge.ask("new", { verb: "count" })).outcome, "succeeded");
+  assertEquals(runs(), 2);
 });
 
 Deno.test("bridge.verbs and the catalogue show what the agent may ask", async () => {

@@ -207,7 +207,9 @@ const TABLE: readonly (readonly [string, Record<string, unknown>, World, string]
   ["spend: nothing", { verb: "metered", max_spend: 0 }, { spent: 20 }, "accepted"],
   ["approval: never", { verb: "observe", plan: "p" }, {}, "accepted"],
   ["approval: always", { verb: "asked" }, {}, "waits"],
-  ["approval: planned", { verb: "planned", plan: "" }, {}, "waits"],
+  ["approval: planned", { verb: "planned", plan: "." }, {}, "waits"],
+  ["approval: an empty plan", { verb: "planned", plan: "" }, {}, "schema at approval"],
+  ["approval: a blank plan", { verb: "planned", plan: " \n\u200b" }, {}, "schema at approval"],
   ["approval: no plan", { verb: "planned" }, {}, "schema at approval"],
 ];
 

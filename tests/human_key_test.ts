@@ -18,6 +18,15 @@ async function chb(...words: string[]): Promise<{ code: number; out: string; err
   return { code, ...text };
 }
 
+/** Names agents in the policy of the root. */
+function nameAgents(...agents: string[]): void {
+  const policy = {
+    agents: Object.fromEntries(agents.map((agent) => [agent, { verbs: [] }])),
+    verbs: {},
+  };
+  Deno.writeTextFileSync("bridge.jsonc", JSON.stringify(policy));
+}
+
 /** Makes a key's script and runs it from elsewhere. */
 async function make(root: SpoolRoot, ...words: string[]): Promise<string> {
   const { code, out, err } = await chb("new", ...words);
@@ -60,6 +69,16 @@ for (const alg of ["hmac-sha256", "ed25519"]) {
   });
 }
 
+Deno.test("key new makes no key for an agent that the policy does not name", async () => {
+  using _root = new SpoolRoot();
+  nameAgents("main", "two");
+  const nobody = await chb("new", "k", "--agent", "nobody");
+  assertEquals([nobody.code, nobody.out], [64, ""]);
+  assertMatch(nobody.err, /names no agent nobody: main, two/);
+  // Named and not served yet, which is when a key is made.
+  assertEquals((await chb("new", "k", "--agent", "two")).code, 0);
+});
+
 Deno.test("the script of key new overwrites nothing, and makes another key each time", async () => {
   using root = new SpoolRoot();
   const first = (await chb("new", "k1")).out;
@@ -80,6 +99,7 @@ Deno.test("the script of key new overwrites nothing, and makes another key each 
 
 Deno.test("key new takes a public key that was made elsewhere, and hands nothing over", async () => {
   using root = new SpoolRoot();
+  nameAgents("main", "ci");
   const open = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
   await make(root, "own", "--public", open, "--agent", "ci", "--note", "it's of CI");
   assertEquals(JSON.parse(Deno.readTextFileSync("keys/own.json")), {
@@ -142,6 +162,7 @@ Deno.test("chb key says what is wrong, prints no key then, and exits as it means
 
 Deno.test("key list tells every key within 80 columns, and what is none", async () => {
   using root = new SpoolRoot();
+  nameAgents("main", "ci");
   assertEquals(await chb("list"), { code: 0, out: "No keys\n", err: "" });
   await make(root, "now-1");
   await make(root, "gone-1", "--not-after", "2020-01-01T00:00:00Z", "--agent", "ci");

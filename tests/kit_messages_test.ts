@@ -138,12 +138,16 @@ Deno.test("what a command does to its directory of messages harms nobody", async
           "i=0; while [ $i -lt 150 ]; do mv .$i $i.json; i=$((i+1)); done\n" +
           "until [ $(ls | grep -c 'error$') -ge 50 ]; do sleep 0.1; done\n",
       ),
+      "full.sh": script(
+        'mkdir -p a.json/in plain/in; echo \'{"text":"behind it"}\' > .z; mv .z z.json\n' +
+          "until [ -e a.error ] && [ ! -e z.json ]; do sleep 0.1; done\n",
+      ),
     },
-    verbs: Object.fromEntries(["away", "many"].map((name) => [
+    verbs: Object.fromEntries(["away", "many", "full"].map((name) => [
       name,
       verb([`base/${name}.sh`], { class: "mutating", timeout_s: 60, messages: true }),
     ])),
-    programs: ["base/away.sh", "base/many.sh"],
+    programs: ["base/away.sh", "base/many.sh", "base/full.sh"],
     trust: false,
   });
   const bait = join(bridge.outside, "bait");
@@ -171,6 +175,12 @@ Deno.test("what a command does to its directory of messages harms nobody", async
   await cleared();
   assert(message(bridge, 100) !== null);
   assertEquals(message(bridge, 101), null);
+  // A directory where a message should be, and one beside it: the next message arrives all the same.
+  bridge.submit("r3", { verb: "full" });
+  assertEquals((await bridge.final("r3", 40_000)).code, 0);
+  await until("the log", () => bridge.log.includes("run-messages-left"));
+  assertEquals([...Deno.readDirSync(directory)].map((e) => e.name), [".left"]);
+  assertEquals(message(bridge, 101)?.["text"], "behind it");
 });
 
 Deno.test("a running command asks the agent and waits for the answer, with a deadline", async () => {

@@ -32,7 +32,11 @@ export function recover(core: Core, intake: Intake, work: Work, agents: readonly
         ? row.timeout_ms
         : asked.timeout_s * 1000;
       const run = row.lookup ?? row.run;
-      core.runs.adopt(row, run, { timeout_ms, grace_ms, lookup });
+      // Nobody noted when a look-up began: it is given its whole time again.
+      const before_ms = lookup || row.started_tick === null
+        ? 0
+        : Math.max(0, core.clock.now() - row.started_tick);
+      core.runs.adopt(row, run, { timeout_ms, grace_ms, lookup, before_ms });
       work.ended(run);
     } else {
       core.slots.wait(waitingEntry(core.ledger, row));

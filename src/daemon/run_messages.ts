@@ -11,14 +11,15 @@
  * 3. A reply is written whole under another name and renamed: a command that sees it sees all of it.
  * 4. When the run has ended nobody waits any more: open questions are closed, the files removed.
  * 5. A directory that is none any more, a link above all, is removed and never looked into: what it
- *    leads to is nobody's message. What a command left that cannot be removed holds up no other run.
+ *    leads to is nobody's message. What a command left that cannot be removed holds up no other run,
+ *    and no other message: a directory that is not empty is moved out of the way, never entered.
  * 6. Where no verb has messages, nothing here touches the disk.
  *
  * @module
  */
 import { errorCode } from "../errors.ts";
 import type { Ledger } from "../ledger/ledger.ts";
-import { isId, isRun } from "../names.ts";
+import { isId, isRun, randomHex } from "../names.ts";
 import { readPlain } from "../run/read_plain.ts";
 import { look } from "../spool/look.ts";
 import type { Log } from "./log.ts";
@@ -26,6 +27,9 @@ import { MESSAGE_BYTES, messageText, publishMessage } from "./messages.ts";
 
 /** Where the directories are, one a run. */
 export const MESSAGES_DIR = "state/messages";
+
+/** Where directories are moved that a command filled, and that are a human's to remove. */
+const LEFT_DIR = `${MESSAGES_DIR}/.left`;
 
 /** Largest file of a command, bytes. */
 const FILE_BYTES = 16 * 1024;
@@ -99,6 +103,29 @@ function names(directory: string): string[] | null {
   return found;
 }
 
+/** True when a directory could not be removed because something is in it. */
+function isFull(error: unknown): boolean {
+  const code = errorCode(error);
+  return code === "ENOTEMPTY" || code === "EEXIST";
+}
+
+/**
+ * Removes a file or an empty directory; a full one is moved out of the way, never entered.
+ *
+ * @returns false when it was moved
+ */
+function remove(path: string, aside: string): boolean {
+  try {
+    Deno.removeSync(path);
+    return true;
+  } catch (error) {
+    if (!isFull(error)) throw error;
+  }
+  if (aside.startsWith(`${LEFT_DIR}/`)) Deno.mkdirSync(LEFT_DIR, { recursive: true, mode: 0o700 });
+  Deno.renameSync(path, aside);
+  return false;
+}
+
 function writeWhole(directory: string, name: string, text: string): void {
   const temporary = `${directory}/.${name}.tmp`;
   try {
@@ -154,7 +181,7 @@ export class RunMessages {
         if (wrong === null) sent++;
         else writeWhole(directory, `${name}.error`, `${wrong}\n`);
       }
-      Deno.removeSync(`${directory}/${file}`);
+      remove(`${directory}/${file}`, `${directory}/.${randomHex(8)}`);
     }
     for (const [name, { reply }] of stored) {
       if (name === null || reply === null || there.includes(`${name}.reply`)) continue;
@@ -207,9 +234,13 @@ export class RunMessages {
       try {
         Deno.removeSync(`${directory}/${name}`);
       } catch (error) {
-        if (errorCode(error) !== "ENOENT") return;
+        if (errorCode(error) !== "ENOENT" && !isFull(error)) throw error;
       }
     }
-    Deno.removeSync(directory);
+    if (remove(directory, `${LEFT_DIR}/${run}`)) return;
+    this.#deps.log("WARN", "run-messages-left", {
+      run,
+      message: `its command left a directory that is not empty: ${LEFT_DIR}/${run}`,
+    });
   }
 }

@@ -80,12 +80,18 @@ export interface ActiveRun {
   /** The shim that runs it, when it is this daemon's own child. */
   shim: Shim | null;
   readonly mirrors: { stdout: Mirror; stderr: Mirror };
-  /** Monotonic clock, milliseconds. */
+  /** Since when this daemon knows of it: monotonic clock, milliseconds. */
   readonly since: number;
+  /** How long it had gone on by then, milliseconds of the bridge's own clock. */
+  readonly before_ms: number;
   readonly timeout_ms: number;
   readonly grace_ms: number;
   /** It asks what became of an earlier run of the row. Its output is nobody's result. */
   readonly lookup: boolean;
+  /** Its shim has told about it. */
+  told: boolean;
+  /** Monotonic time at which its exit record was seen while its shim had told nothing, or null. */
+  recordedAt: number | null;
   /** Its shim said that it took no order: nothing was started and nothing will be. */
   gone: boolean;
   /** Somebody asked for its end. The mark is left again until it is known to be there. */
@@ -338,7 +344,8 @@ export class Runs {
     const { order, shim, run } = prepared;
     const { lookup = false, timeout_ms, grace_ms, policy } = order;
     const row = { rid, agent: order.agent, id: order.id, lock };
-    const active = this.#track(row, run, shim, { timeout_ms, grace_ms, lookup, policy });
+    const limits = { timeout_ms, grace_ms, lookup, policy, before_ms: 0 };
+    const active = this.#track(row, run, shim, limits);
     shim.send(run);
     return active;
   }
@@ -347,7 +354,7 @@ export class Runs {
   adopt(
     row: Row,
     run: string,
-    limits: { timeout_ms: number; grace_ms: number; lookup: boolean },
+    limits: { timeout_ms: number; grace_ms: number; lookup: boolean; before_ms: number },
   ): ActiveRun {
     const active = this.#track(row, run, null, { ...limits, policy: row.policy });
     if (row.cancel !== null && !limits.lookup) this.#mark(active);
@@ -358,7 +365,13 @@ export class Runs {
     row: { rid: number; agent: string; id: string; lock: string | null },
     run: string,
     shim: Shim | null,
-    limits: { timeout_ms: number; grace_ms: number; lookup: boolean; policy: string },
+    limits: {
+      timeout_ms: number;
+      grace_ms: number;
+      lookup: boolean;
+      policy: string;
+      before_ms: number;
+    },
   ): ActiveRun {
     const { rid, agent, id, lock } = row;
     // Made with the first byte: most commands print little or nothing.
@@ -375,9 +388,12 @@ export class Runs {
         stderr: new Mirror(agent, id, run, "stderr", filter),
       },
       since: performance.now(),
+      before_ms: limits.before_ms,
       timeout_ms: limits.timeout_ms,
       grace_ms: limits.grace_ms,
       lookup: limits.lookup,
+      told: false,
+      recordedAt: null,
       gone: false,
       asked: false,
       markedAt: null,

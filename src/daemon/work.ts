@@ -78,6 +78,8 @@ const BACKSTOP_MS = 10_000;
 const TAKE_MS = 10_000;
 /** Starts that a key ever gets without a human's word. */
 const ATTEMPTS = 2;
+/** Milliseconds that a shim has to tell of an outcome that it recorded. */
+const TELL_MS = 3000;
 /** Waiting requests that one step answers, at most. */
 const LAPSES = 256;
 
@@ -140,6 +142,7 @@ export class Work {
   shimSaid(_shim: Shim, line: ShimLine): void {
     const active = this.#core.runs.active.get(line.run);
     if (active === undefined) return;
+    active.told = true;
     // A shim that is free again, or that took nothing, has let go of the lock.
     if (line.reusable) active.shim = null;
     if (line.kind === "gone") active.gone = true;
@@ -187,6 +190,7 @@ export class Work {
     this.#core.runs.lookForMarks();
     for (const active of this.#core.runs.active.values()) {
       if (active.shim !== null && !active.finished) {
+        if (this.#silent(active, active.shim, now)) continue;
         if (!this.#untaken(active, active.shim, now)) this.#backstop(active, now);
         continue;
       }
@@ -224,7 +228,11 @@ export class Work {
     }
   }
 
-  /** Ends what went on too long after its limit, or after it was asked to end. */
+  /**
+   * Ends what went on too long after its limit, or after it was asked to end. For a run of an earlier
+   * daemon it counts from its own start: only the shim knows for how long the machine was awake
+   * before that, and it ends a run in time; this is for shims that stand still.
+   */
   #backstop(active: ActiveRun, now: number): void {
     const { grace_ms, markedAt, run, since, timeout_ms } = active;
     const late = now - since > timeout_ms + grace_ms + BACKSTOP_MS ||
@@ -270,6 +278,23 @@ export class Work {
     return true;
   }
 
+  /**
+   * Ends a living shim that recorded an outcome and does not tell of it: its line was lost, or it
+   * stands still. The command has ended; with the shim its slot becomes free, and the record counts.
+   *
+   * @returns true when the shim is being ended
+   */
+  #silent(active: ActiveRun, shim: Shim, now: number): boolean {
+    if (active.told || look(`${runDir(active.run)}/${RUN_FILES.exit}`) === null) return false;
+    active.recordedAt ??= now;
+    if (now - active.recordedAt < TELL_MS) return false;
+    // Once every time that it has not helped.
+    active.recordedAt = now;
+    this.#core.log("WARN", "shim-silent", { run: active.run, pgid: shim.pid });
+    killGroup(shim.pid, "CONT").then(() => killGroup(shim.pid, "KILL")).catch(() => {});
+    return true;
+  }
+
   #neverRan(active: ActiveRun): void {
     const row = this.#core.ledger.row(active.rid);
     if (row !== null) this.#commit([this.#again(active, row)]);
@@ -311,7 +336,9 @@ export class Work {
     this.#probing.add(active.run);
     groupAlive(pgid).then((alive) => {
       this.#probing.delete(active.run);
-      const over = performance.now() - active.since > active.timeout_ms + active.grace_ms;
+      // Counted from the start of the run, whatever daemon started it: nobody is left to end it.
+      const lasted = performance.now() - active.since + active.before_ms;
+      const over = lasted > active.timeout_ms + active.grace_ms;
       if (alive && !over) return;
       const again = this.#core.ledger.row(row.rid);
       if (!goesOn(again, active) || runLocked(active.run)) return;

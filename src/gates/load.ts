@@ -83,7 +83,8 @@ export function approval(c: Candidate, _deps: GateDeps): Verdict {
   if (c.builtin !== undefined) return PASS;
   const verb = filled(c.verb, "verb");
   const request = filled(c.request, "request");
-  if (verb.approval === "when-planned" && request.plan === undefined) {
+  // A plan without a visible character tells a person nothing: leaving it empty is leaving it out.
+  if (verb.approval === "when-planned" && !/[^\s\p{C}]/u.test(request.plan ?? "")) {
     return refuse(
       "approval",
       "schema",

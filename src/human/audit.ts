@@ -25,6 +25,8 @@ import type { Command, Io, Parsed } from "./command.ts";
 /** Records that `tail` shows when it is not told, and at most. */
 const TAIL = 20;
 const TAIL_MAX = 10_000;
+/** Longest fact of a record that `tail` shows, characters. */
+const FACT_CHARS = 80;
 /** Looks at a text that a daemon appends to, and the time between them, milliseconds. */
 const TRIES = 8;
 const BETWEEN_MS = 150;
@@ -166,12 +168,23 @@ function head(args: Parsed, io: Io): number {
   return EXIT.ok;
 }
 
+/**
+ * A fact as people read it. Texts of agents were escaped when they were recorded; escaped again,
+ * their backslashes would double. What is not plain ASCII all the same is escaped here.
+ */
+function fact(value: unknown): string {
+  const text = typeof value === "string" ? value : JSON.stringify(value);
+  const short = (/^[ -~]*$/.test(text) ? text : printable(text, 1000)).slice(0, FACT_CHARS + 1);
+  const cut = short.length > FACT_CHARS ? `${short.slice(0, FACT_CHARS - 3)}...` : short;
+  return typeof value === "string" ? `"${cut.replaceAll('"', '\\"')}"` : cut;
+}
+
 /** A record in one line for people; what an agent wrote is escaped in it already. */
 function line(record: StoredRecord): string {
   const { seq, at, event, agent, id, prev: _prev, hash: _hash, ...rest } = JSON.parse(record.line);
   const who = typeof agent === "string" ? `${agent}${typeof id === "string" ? `/${id}` : ""}` : "";
   const facts = Object.entries(rest).filter(([name]) => !/sha256|digest|claim|control/.test(name))
-    .map(([name, value]) => `${name}=${printable(JSON.stringify(value), 80)}`);
+    .map(([name, value]) => `${name}=${fact(value)}`);
   return [`${seq} ${at} ${event}`, printable(who, 200), ...facts].filter((w) => w !== "").join(" ");
 }
 

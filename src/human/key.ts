@@ -10,8 +10,9 @@
 import { generateKeyPairSync } from "node:crypto";
 import { EXIT } from "../codes.ts";
 import { readKeys } from "../daemon/key_store.ts";
-import { ExitError, UsageError } from "../errors.ts";
+import { errorCode, ExitError, UsageError } from "../errors.ts";
 import { isId, printable, randomHex } from "../names.ts";
+import { parsePolicy } from "../policy/parse_policy.ts";
 import { type Algorithm, ALGORITHMS, isAlgorithm } from "../request/envelope.ts";
 import { INSTANT_WORDS } from "../request/instant.ts";
 import { parseKeyFile, type SigningKey } from "../request/key_file.ts";
@@ -144,6 +145,28 @@ function quoted(text: string): string {
   return `'${text.replaceAll("'", "'\\''")}'`;
 }
 
+/**
+ * @throws {ExitError} when the policy as it stands names no such agent: a key for it would speak for
+ * nobody, or for whoever is given that name one day
+ */
+function insistOnAgent(agent: string): void {
+  let named: readonly string[] | null = null;
+  try {
+    const parsed = parsePolicy(Deno.readFileSync("bridge.jsonc"));
+    if (parsed.ok) named = [...parsed.policy.agents.keys()];
+  } catch (error) {
+    if (errorCode(error) !== "ENOENT") throw error;
+  }
+  // Where the policy cannot be read now, an agent that was served is one.
+  if (named?.includes(agent) ?? look(`spool/${agent}`)?.kind === "directory") return;
+  throw new ExitError(
+    EXIT.usage,
+    `${named === null ? "there is" : "bridge.jsonc names"} no agent ${agent}: ${
+      named?.join(", ") ?? "run chb check"
+    }`,
+  );
+}
+
 function make(args: Parsed, io: Io): number {
   const name = args.positional[1];
   if (!isId(name)) throw new UsageError("name the key with 1 to 64 of a-z 0-9 - _: key new NAME");
@@ -171,6 +194,7 @@ function make(args: Parsed, io: Io): number {
       "no bridge here: run it in the root that the init script made",
     );
   }
+  insistOnAgent(agent);
   if (look("keys")?.kind === "directory" && look(`keys/${name}.json`) !== null) {
     throw new ExitError(EXIT.finding, `keys/${name}.json is there already: take another name`);
   }
@@ -269,7 +293,7 @@ export const key: Command = {
     "                secret, and says how to hand it over; it is shown this once",
     "list            every key, without secrets; exits 1 when a file in keys/ is none",
     "show NAME       one key, without its secret",
-    "--agent A       the agent that it speaks for (default main)",
+    "--agent A       the agent that it speaks for, which bridge.jsonc names (default main)",
     `--alg ALG       ${ALGORITHMS.join(" or ")} (default hmac-sha256)`,
     "--public HEX    the public key of an Ed25519 pair that the agent's side made",
     `--not-before T, --not-after T`,

@@ -18,7 +18,21 @@ import { readBounded, writeAll } from "./bounded_file.ts";
 import { parseExitName } from "./exit_record.ts";
 import { type Order, RUN_FILES } from "./order.ts";
 import { ORDER_BYTES_MAX, parseOrder } from "./parse_order.ts";
-import { runDir } from "./run_dir.ts";
+import { below, runDir, RUNS } from "./run_dir.ts";
+
+/**
+ * Makes the directory of a run. Where the one that holds them all was removed, that one is made
+ * again: what ran in it is lost and told so, and need not keep everything else from starting.
+ */
+function makeRunDir(dir: string, root: string): void {
+  try {
+    Deno.mkdirSync(dir, { mode: 0o700 });
+  } catch (error) {
+    if (errorCode(error) !== "ENOENT") throw error;
+    Deno.mkdirSync(below(root, RUNS), { mode: 0o700 });
+    Deno.mkdirSync(dir, { mode: 0o700 });
+  }
+}
 
 /**
  * Makes the directory of a run and writes its order. Done before the commit that says `running`;
@@ -31,7 +45,7 @@ import { runDir } from "./run_dir.ts";
  */
 export function prepareRun(order: Order, root = "."): void {
   const dir = runDir(order.run, root);
-  Deno.mkdirSync(dir, { mode: 0o700 });
+  makeRunDir(dir, root);
   try {
     using file = Deno.openSync(`${dir}/${RUN_FILES.order}`, {
       write: true,

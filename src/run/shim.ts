@@ -232,12 +232,26 @@ async function endGroup(child: Deno.ChildProcess | null): Promise<never> {
   return await new Promise<never>(() => {});
 }
 
-/** Records the outcome; waits for as long as the disk refuses it and waiting can help. */
+/** False when there is certainly no such directory. */
+function isThere(dir: string): boolean {
+  try {
+    Deno.lstatSync(dir);
+    return true;
+  } catch (error) {
+    return errorCode(error) !== "ENOENT";
+  }
+}
+
+/**
+ * Records the outcome; waits for as long as the disk refuses it and waiting can help. Where somebody
+ * removed the run directory it cannot: the daemon finds that nothing lives and nothing is told.
+ */
 async function record(dir: string, exit: Exit): Promise<StoredExit | null> {
   for (;;) {
     const stored = writeExit(dir, exit);
     if (stored !== null) return stored;
     log.line("exit-not-recorded");
+    if (!isThere(dir)) return null;
     // The work must end now, recorded or not; recovery will call it uncertain.
     if (exit.kind === "timed_out" || (exit.kind === "cancelled" && exit.started)) return null;
     await sleep(1000);
@@ -299,7 +313,7 @@ async function runLocked(run: string, dir: string, handle: Deno.FsFile): Promise
       : unstarted(run, "spawn_failed", "cannot-sync");
     child = attempt.child;
     const stored = await record(dir, attempt.exit);
-    if (!attempt.endGroup) return { words: `exit ${run} reusable`, stored };
+    if (!attempt.endGroup && stored !== null) return { words: `exit ${run} reusable`, stored };
     say(`exit ${run}`);
     // What changed something must not become uncertain by a power failure. The daemon has been
     // told already and does not wait for this.
