@@ -120,6 +120,7 @@ if (unknown.length > 0) {
 
 const out = new Gathered();
 const sections: { name: string; seconds: number }[] = [];
+let failed = 0;
 const load = Number(fact("/proc/loadavg", /^(\S+)/));
 for (const name of wanted) {
   out.section = name;
@@ -129,7 +130,13 @@ for (const name of wanted) {
   }
   out.say("begins");
   const begun = performance.now();
-  await SECTIONS[name]?.(out);
+  try {
+    await SECTIONS[name]?.(out);
+  } catch (error) {
+    // The others are worth having all the same.
+    failed++;
+    out.say(`failed: ${error instanceof Error ? error.message : String(error)}`);
+  }
   sections.push({ name, seconds: Math.round((performance.now() - begun) / 1000) });
 }
 const report: Report = {
@@ -151,4 +158,4 @@ const path = options.docs ? PERFORMANCE.data : options.out ?? join(Deno.cwd(), "
 Deno.writeTextFileSync(path, JSON.stringify(report, null, 1) + "\n");
 if (options.docs) draw(report);
 console.log(`\nFigures as JSON: ${path}`);
-Deno.exit(options.check && !out.figures.every(isMet) ? 1 : 0);
+Deno.exit(failed > 0 || (options.check && !out.figures.every(isMet)) ? 1 : 0);
