@@ -20,6 +20,8 @@ const LIMIT_S = SLOW ? 60 : 3;
 const LONG_S = 5 * LIMIT_S;
 /** How long the server waits in one call: its own longest wait, or as much of the limit. */
 const WAIT_S = 0.75 * LIMIT_S;
+/** How long the client gives calls that are to be answered at once. */
+const CLIENT_MS = 1000 * Math.max(30, LIMIT_S);
 /** The limit of the calls that wait. */
 const LIMITED = { timeout_ms: LIMIT_S * 1000 };
 
@@ -66,7 +68,7 @@ Deno.test({
         : serverCommand(chb);
       let id = "";
       {
-        await using client = new Client(command);
+        await using client = new Client(command, CLIENT_MS);
         await client.send({ list: true });
         const tools = await client.next<
           { name: string; inputSchema: { required: string[]; properties: object } }[]
@@ -105,7 +107,7 @@ Deno.test({
         await new Promise((resolve) => setTimeout(resolve, LIMIT_S * 100));
         client.kill();
       }
-      await using client = new Client(command);
+      await using client = new Client(command, CLIENT_MS);
       const recent = await client.call("recent", {});
       assertStringIncludes(recent.text, `${id}\trunning\tlong\trelease 5`);
       const wait = () => client.call("wait", { id, wait_s: WAIT_S }, LIMITED);
