@@ -31,6 +31,8 @@ export interface BridgeOptions {
   readonly trust?: boolean;
   /** Words after `serve`; by default it polls twice a second. */
   readonly serve?: readonly string[];
+  /** A compiled program that is `bin/chb`, instead of a wrapper that runs from source. */
+  readonly binary?: string;
   /** Whose root it is and who serves it; only root can make one for somebody else. */
   readonly uid?: number;
   /** The directory that the root is made in; a temporary one by default. */
@@ -122,19 +124,22 @@ export class TestBridge implements AsyncDisposable {
     }
     Deno.mkdirSync(join(root, "bin"));
     Deno.chmodSync(join(root, "bin"), 0o755);
-    Deno.writeTextFileSync(
-      join(root, "bin/chb"),
-      wrapperText({
-        std: BUILD.std,
-        commit: "test",
-        policies: "test",
-        programs: [...programs],
-        agents: options.agents ?? ["main"],
-        kill: killPath(there),
-        deno: Deno.execPath(),
-        cache: options.uid === undefined ? cacheDirectory() : join(root, "cache"),
-      }),
-    );
+    if (options.binary !== undefined) Deno.copyFileSync(options.binary, join(root, "bin/chb"));
+    else {
+      Deno.writeTextFileSync(
+        join(root, "bin/chb"),
+        wrapperText({
+          std: BUILD.std,
+          commit: "test",
+          policies: "test",
+          programs: [...programs],
+          agents: options.agents ?? ["main"],
+          kill: killPath(there),
+          deno: Deno.execPath(),
+          cache: options.uid === undefined ? cacheDirectory() : join(root, "cache"),
+        }),
+      );
+    }
     Deno.chmodSync(join(root, "bin/chb"), 0o555);
     const script = join(root, "init.sh");
     Deno.writeTextFileSync(script, initScript(null));
