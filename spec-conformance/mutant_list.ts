@@ -3,7 +3,8 @@
  * which has to be there exactly once; `vectors` are patterns of those that should notice.
  *
  * Checks that stand behind another one for the same entry have none, since nothing can be seen when
- * they go: such as the second look at a claimed file, which only a race can tell from the first.
+ * they go: such as the second look at a claimed file, which only a race can tell from the first, or
+ * the base at the recheck, which the process that starts the command compares as well.
  *
  * @module
  */
@@ -371,13 +372,6 @@ export const MUTANTS: readonly Mutant[] = [
     find: '  if (up !== null) return killedRefusal("recheck", up);',
     replace: "",
     vectors: ["12/kill_while_waiting"],
-  },
-  {
-    file: "src/gates/order.ts",
-    what: "recheck: base",
-    find: "  if (changed === null) return null;",
-    replace: '  if (changed !== "") return null;',
-    vectors: ["11/changed_while_waiting"],
   },
   {
     file: "src/gates/order.ts",

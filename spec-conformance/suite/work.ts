@@ -64,8 +64,15 @@ export class Work {
     return join(this.root, "spool", agent, ...parts);
   }
 
-  /** Undoes what an earlier vector found done to the host, so that it is not found again. */
+  /** Undoes what an earlier vector left when it failed, so that it is not found again. */
   heal(): void {
+    for (const name of ["KILL", "KILL.other"]) {
+      try {
+        Deno.removeSync(join(this.root, "state", name));
+      } catch (error) {
+        if (!(error instanceof Deno.errors.NotFound)) throw error;
+      }
+    }
     for (const name of ["victim.json", "tree/inner.json"]) this.#write(name, VICTIM);
     this.#write("secret.txt", `${SECRET}\n`);
     const lines = Deno.readTextFileSync(this.witness).split("\n");
