@@ -331,6 +331,24 @@ Deno.test("behind 10,000 invalid entries the one that came last has its turn fir
   assertEquals(turns, Math.ceil(10_001 / 48));
 });
 
+Deno.test("an entry that was told of has its turn before thousands that scans met before and after", () => {
+  const bench = new Bench();
+  const meet = (from: number) => {
+    for (let i = from; i < from + 500; i++) {
+      bench.file(`r${i}.json`, 1, { ctime_ms: 0 });
+      bench.settler.found(`r${i}.json`);
+    }
+  };
+  meet(0);
+  bench.file("valid.json", 10);
+  bench.event("valid.json", "rename");
+  meet(500);
+  const first = bench.turn(48);
+  assertEquals([first.length, new Set(first).size], [48, 48]);
+  assert(first.includes("valid.json"));
+  assert(first.includes("r0.json") && first.includes("r999.json"), first.join(" "));
+});
+
 Deno.test("a turn hands out names in the order of first sight", () => {
   const bench = new Bench();
   for (const name of ["c.json", "a.json", "b.json"]) {

@@ -22,7 +22,8 @@
  *    meets them again, and by then they are old enough to be taken at once (Q5). Temporary names have
  *    a bound of their own; those beyond it begin to count when earlier ones have gone.
  * 4. When more are due than can be handled in a turn, half of the turn is for those that came last:
- *    whoever comes behind ten thousand others does not wait for all of them.
+ *    whoever comes behind ten thousand others does not wait for all of them. Those that an event told
+ *    of go before those that a scan met, which may have lain there for long.
  *
  * @module
  */
@@ -75,6 +76,8 @@ interface Waiting {
   due: number;
   renamed: boolean;
   closed: boolean;
+  /** An event told of it. */
+  told: boolean;
   /** A write was told of: a close can be waited for. */
   written: boolean;
   lastEvent: number;
@@ -147,6 +150,7 @@ export class Settler {
     if (entry === null) return "full";
     const now = this.#now();
     entry.lastEvent = now;
+    entry.told = true;
     switch (kind) {
       case "rename":
         entry.renamed = true;
@@ -213,8 +217,13 @@ export class Settler {
     const room = limit - names.length;
     let taken = due;
     if (due.length > room) {
-      const last = Math.ceil(room / 2);
-      taken = [...due.slice(0, room - last), ...due.slice(due.length - last)];
+      const first = due.slice(0, Math.floor(room / 2));
+      const rest = due.slice(first.length);
+      const told = rest.filter((name) => this.#waiting.get(name)?.told === true);
+      const left = room - first.length - told.length;
+      const met = left > 0 ? rest.filter((name) => this.#waiting.get(name)?.told !== true) : [];
+      taken = [...first, ...met.slice(met.length - Math.max(0, left))];
+      taken.push(...told.slice(Math.max(0, told.length - (room - taken.length))));
       next = now;
     }
     for (const name of taken) {
@@ -294,6 +303,7 @@ export class Settler {
       due: now,
       renamed: false,
       closed: false,
+      told: false,
       written: false,
       lastEvent: now,
       print: "",
