@@ -1,7 +1,7 @@
 /**
- * A real container engine for tests: a Docker daemon of the test's own, in a directory that goes away
- * with it. It has one image, `box`: busybox and the three mount points of a sandbox. No container has
- * a network.
+ * Real container engines for tests: a Docker daemon of the test's own, in a directory that goes away
+ * with it, and podman with a store of its own. Both have one image, `box`: busybox and the three
+ * mount points of a sandbox. No container has a network.
  *
  * @module
  */
@@ -65,9 +65,27 @@ async function makeImage(directory: string): Promise<string> {
   return join(directory, "box.tar");
 }
 
+/** Removes a directory that what ended a moment ago may still be writing to. */
+export async function removeTree(directory: string): Promise<void> {
+  for (let tries = 0;; tries++) {
+    try {
+      return Deno.removeSync(directory, { recursive: true });
+    } catch (error) {
+      if (tries > 50) throw error;
+      await sleep(100);
+    }
+  }
+}
+
 /** An engine, and what is asked of it as on its command line. */
 export abstract class Engine implements AsyncDisposable {
-  readonly directory = Deno.realPathSync(Deno.makeTempDirSync({ prefix: "chb-engine-" }));
+  readonly directory: string;
+
+  /** @param dir what its directory is made in; the usual place for temporary files by default */
+  constructor(dir?: string) {
+    const options = dir === undefined ? {} : { dir };
+    this.directory = Deno.realPathSync(Deno.makeTempDirSync({ prefix: "chb-engine-", ...options }));
+  }
 
   /** Its client with what comes before every command. */
   protected abstract readonly client: readonly string[];
@@ -88,6 +106,12 @@ export abstract class Engine implements AsyncDisposable {
   async start(name: string, ...more: string[]): Promise<void> {
     const options = ["run", "-d", "--name", name, ...CONFINED, ...more];
     await this.ask(...options, "box", "/bin/sleep", "100000");
+  }
+
+  /** Kills a container, at once. */
+  async kill(name: string): Promise<void> {
+    await this.ask("kill", name);
+    await this.ask("rm", "-f", name);
   }
 
   /** A command in a container that ends with it, and can still be looked at. */
@@ -115,7 +139,7 @@ export abstract class Engine implements AsyncDisposable {
           " while read -r m; do umount -l $m; done; :",
         "/",
       );
-      Deno.removeSync(this.directory, { recursive: true });
+      await removeTree(this.directory);
     }
   }
 
@@ -197,4 +221,38 @@ function noContainers(): string | null {
   const { success } = new Deno.Command("ldd", { args: [BUSYBOX], stdout: "null", stderr: "null" })
     .outputSync();
   return success ? "busybox is not the static one" : null;
+}
+
+/** Podman, which needs no daemon. */
+export class Podman extends Engine {
+  constructor() {
+    // It takes no longer path than 50 bytes.
+    super("/tmp");
+  }
+
+  readonly client = [
+    which("podman") ?? "",
+    ...["--root", join(this.directory, "root"), "--runroot", join(this.directory, "run")],
+    ...["--tmpdir", join(this.directory, "tmp"), "--storage-driver=vfs"],
+    ...["--cgroup-manager=cgroupfs", "--events-backend=none", "--runtime", which("runc") ?? ""],
+  ];
+
+  static missing(): string | null {
+    if (Deno.build.os !== "linux" || Deno.uid() !== 0) return "podman is tested by root on Linux";
+    const programs = ["podman", "runc", "conmon"].filter((name) => !which(name));
+    return programs.length > 0 ? `${programs.join(", ")} is missing` : noContainers();
+  }
+
+  static async start(): Promise<Podman> {
+    const engine = new Podman();
+    try {
+      await engine.importImage();
+    } catch (error) {
+      await engine[Symbol.asyncDispose]();
+      throw error;
+    }
+    return engine;
+  }
+
+  protected async end(): Promise<void> {}
 }

@@ -10,6 +10,7 @@
 import { assert } from "@std/assert";
 import { join } from "@std/path/join";
 import { sleep, there } from "./bridge.ts";
+import { removeTree } from "./engine.ts";
 
 /** Bounds that engines set for every container: the defaults are higher than some hosts allow. */
 const FILES = "nofile=20000:20000";
@@ -208,14 +209,6 @@ wait "$manager"`,
     await this.#child.status;
     clearTimeout(late);
     await run("chmod", ["-R", "u+rwx", this.directory]).catch(() => "");
-    for (let tries = 0;; tries++) {
-      try {
-        Deno.removeSync(this.directory, { recursive: true });
-        return;
-      } catch (error) {
-        if (tries > 50) throw error;
-        await sleep(100);
-      }
-    }
+    await removeTree(this.directory);
   }
 }
