@@ -132,7 +132,10 @@ function parse(bytes: Uint8Array): unknown {
     if (typeof one === "number" && Number.isInteger(one) && !Number.isSafeInteger(one)) {
       throw malformed("A whole number is not exact");
     }
-    if (typeof one === "object" && one !== null) Object.values(one).forEach(judge);
+    if (typeof one === "object" && one !== null) {
+      Object.keys(one).forEach(judge);
+      Object.values(one).forEach(judge);
+    }
   };
   judge(value);
   return value;
