@@ -2,21 +2,31 @@
  * The mutants: each takes one check out of our program, or exchanges two of them. `find` is the place,
  * which has to be there exactly once; `vectors` are patterns of those that should notice.
  *
- * Checks that stand behind another one for the same entry have none, since nothing can be seen when
- * they go: such as the second look at a claimed file, which only a race can tell from the first, or
- * the base at the recheck, which the process that starts the command compares as well.
+ * Checks that stand behind another one for the same entry have none by themselves, since nothing can
+ * be seen when one of them goes:
+ *
+ * - the second look at a claimed file, when it is opened: only a race can tell it from the first;
+ * - the base at the recheck, which the process that starts the command compares as well and answers
+ *   in the same way: there is a mutant that takes both out;
+ * - the move of a directory into quarantine: it has left the queue by the claim and is answered, and
+ *   where the host keeps it no agent can see. `tests/spool_read_drain_test.ts` looks there.
  *
  * @module
  */
 
-/** One change of one file. */
-export interface Mutant {
+/** One place of one file. */
+export interface Change {
   readonly file: string;
-  /** Which check is missing. */
-  readonly what: string;
   readonly find: string;
   readonly replace: string;
+}
+
+/** One check that is missing. */
+export interface Mutant extends Change {
+  readonly what: string;
   readonly vectors: readonly string[];
+  /** Other places of the same check. */
+  readonly also?: readonly Change[];
 }
 
 /** Every mutant. */
@@ -320,8 +330,8 @@ export const MUTANTS: readonly Mutant[] = [
   {
     file: "src/gates/load.ts",
     what: "plan",
-    find: '  if (verb.approval === "when-planned" && request.plan === undefined) {',
-    replace: '  if (request.plan === "") {',
+    find: 'if (verb.approval === "when-planned" && !/[^\\s\\p{C}]/u.test(request.plan ?? "")) {',
+    replace: 'if (verb.approval === "when-planned" && request.plan === "nothing") {',
     vectors: ["05/plan_missing"],
   },
   {
@@ -372,6 +382,18 @@ export const MUTANTS: readonly Mutant[] = [
     find: '  if (up !== null) return killedRefusal("recheck", up);',
     replace: "",
     vectors: ["12/kill_while_waiting"],
+  },
+  {
+    file: "src/gates/order.ts",
+    what: "recheck: base, there and where it is started",
+    find: "  if (changed === null) return null;",
+    replace: '  if (changed !== "") return null;',
+    also: [{
+      file: "src/run/verify_order.ts",
+      find: "    if (wrong !== null) return no(wrong);",
+      replace: '    if (wrong === "") return no(wrong);',
+    }],
+    vectors: ["11/changed_while_waiting"],
   },
   {
     file: "src/gates/order.ts",
@@ -899,6 +921,26 @@ export const MUTANTS: readonly Mutant[] = [
     find: "        names.push(step.value.name);",
     replace: '        names.push("x");',
     vectors: ["02/waiting_since_before_the_start"],
+  },
+  {
+    file: "src/spool/claim.ts",
+    what: "claim: by rename",
+    find: `    renameSync(from, path);
+  } catch (error) {`,
+    replace: `    Deno.copyFileSync(from, path);
+    Deno.removeSync(from);
+  } catch (error) {`,
+    vectors: ["08/hardlink", "08/symlink_to_request"],
+  },
+  {
+    file: "src/spool/publish.ts",
+    what: "publish: by rename",
+    find: `      renameSync(staged, path);
+      return;`,
+    replace: `      Deno.writeFileSync(path, Deno.readFileSync(staged));
+      removeQuietly(staged);
+      return;`,
+    vectors: ["08/result_over_a_hard_link", "08/result_over_a_symlink"],
   },
   {
     file: "src/daemon/intake.ts",

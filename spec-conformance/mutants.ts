@@ -8,23 +8,28 @@
  */
 import { join } from "node:path";
 import { cacheEnvironment, decideStd, REPOSITORY } from "../tools/launcher.ts";
-import { type Mutant, MUTANTS } from "./mutant_list.ts";
+import { type Change, type Mutant, MUTANTS } from "./mutant_list.ts";
 import { playAll } from "./suite/play.ts";
 import { matches, readVectors, type Vector } from "./suite/vector.ts";
 
 export { type Mutant, MUTANTS };
 
 /**
- * The text of a file with the mutant in it.
+ * The text of a file with a change made to it.
  *
  * @throws {Error} when its place is not there exactly once
  */
-export function mutate({ what, find, replace }: Mutant, text: string): string {
+export function mutate({ file, find, replace }: Change, text: string): string {
   const parts = text.split(find);
   if (parts.length !== 2) {
-    throw new Error(`Mutant "${what}": its place is there ${parts.length - 1} times`);
+    throw new Error(`${file} has ${JSON.stringify(find)} ${parts.length - 1} times, not once`);
   }
   return parts.join(replace);
+}
+
+/** Every change of a mutant, each of another file. */
+export function changesOf(mutant: Mutant): readonly Change[] {
+  return [mutant, ...mutant.also ?? []];
 }
 
 /** What became of a mutant. */
@@ -70,11 +75,15 @@ class Copy {
   }
 
   async judge(mutant: Mutant, patience_ms: number): Promise<Judged> {
-    const path = join(this.directory, mutant.file);
-    const text = Deno.readTextFileSync(path);
     const begun = performance.now();
-    Deno.writeTextFileSync(path, mutate(mutant, text));
+    const texts = new Map<string, string>();
     try {
+      for (const change of changesOf(mutant)) {
+        const path = join(this.directory, change.file);
+        const text = Deno.readTextFileSync(path);
+        texts.set(path, text);
+        Deno.writeTextFileSync(path, mutate(change, text));
+      }
       const vectors = readVectors();
       const first = vectors.filter(({ id }) => mutant.vectors.some((one) => matches(one, id)));
       let by = await this.#failing(first, patience_ms);
@@ -88,7 +97,7 @@ class Copy {
         ms: Math.round(performance.now() - begun),
       };
     } finally {
-      Deno.writeTextFileSync(path, text);
+      for (const [path, text] of texts) Deno.writeTextFileSync(path, text);
     }
   }
 

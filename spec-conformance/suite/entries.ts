@@ -95,12 +95,12 @@ async function run(program: string, ...args: string[]): Promise<void> {
 /** Makes an entry that is no regular file of its own. Targets are names in `host/`. */
 export async function make(
   work: Work,
-  queue: string,
+  directory: string,
   name: string,
   kind: Kind,
   target: string | undefined,
 ): Promise<void> {
-  const path = join(queue, name);
+  const path = join(directory, name);
   switch (kind) {
     case "symlink":
       // A target that begins with a slash or a dot is meant as it stands.

@@ -35,8 +35,9 @@ export interface Options {
   /** How long an answer may take, milliseconds. */
   readonly patience_ms: number;
   /**
-   * A final result that is not what is expected counts as wrong after so many milliseconds. By default
-   * it may still be replaced for as long as an answer may take.
+   * A final result that is not what is expected counts as wrong after so many milliseconds, and an
+   * entry that is still in the queue when all results are there after twice as many. By default both
+   * may take as long as an answer.
    */
   readonly final_ms?: number;
   /** Where the first work directory is made; a temporary one by default. */
@@ -47,7 +48,8 @@ export interface Options {
 
 class Failure extends Error {}
 
-const POLL_MS = 4;
+/** How often is looked: often at first, and less the longer something takes. */
+const POLL_MS = { least: 4, most: 25 };
 
 /** One started implementation and its place. */
 class Stage {
@@ -70,13 +72,16 @@ class Stage {
     for (const step of vector.steps) {
       const agent = step.agent ?? "main";
       if ("put" in step && step.how !== "leave") left.push([agent, step.put]);
-      if ("make" in step) left.push([agent, step.make]);
+      if ("make" in step && step.place === undefined) left.push([agent, step.make]);
       await this.#step(step, agent);
     }
+    // All that was expected has come by now.
+    const { final_ms, patience_ms } = this.#options;
     for (const [agent, name] of left) {
-      await this.#until(() => (isThere(this.work.spool(agent, "queue", name))
-        ? `"${name}" is still in the queue`
-        : null)
+      await this.#until(
+        () =>
+          isThere(this.work.spool(agent, "queue", name)) ? `"${name}" is still in the queue` : null,
+        final_ms === undefined ? patience_ms : 2 * final_ms,
       );
     }
     this.check(vector);
@@ -93,13 +98,14 @@ class Stage {
 
   /** Calls `wrong` until it finds nothing, or fails with what it found last. */
   async #until(wrong: () => string | null, ms = this.#options.patience_ms): Promise<void> {
-    const end = performance.now() + ms;
+    const begun = performance.now();
     for (;;) {
       const found = wrong();
       if (found === null) return;
-      if (performance.now() > end) throw new Failure(found);
+      const waited = performance.now() - begun;
+      if (waited > ms) throw new Failure(found);
       if (!this.driver.runs) throw new Failure(`${found}; the implementation has ended`);
-      await sleep(POLL_MS);
+      await sleep(Math.max(POLL_MS.least, Math.min(POLL_MS.most, waited / 20)));
     }
   }
 
@@ -113,7 +119,8 @@ class Stage {
       this.#sent.set(step.put, bytes);
       await put(queue, step.put, bytes, step.how ?? "rename");
     } else if ("make" in step) {
-      await make(work, queue, step.make, step.kind, step.target);
+      const directory = work.spool(agent, step.place ?? "queue");
+      await make(work, directory, step.make, step.kind, step.target);
     } else if ("result" in step) {
       const { result, agent: _, ...expected } = step;
       await this.#result(agent, result, expected);

@@ -80,7 +80,13 @@ export type Step =
   & { readonly agent?: string }
   & (
     | Content & { readonly put: string; readonly how?: "rename" | "direct" | "parts" | "leave" }
-    | { readonly make: string; readonly kind: Kind; readonly target?: string }
+    | {
+      readonly make: string;
+      readonly kind: Kind;
+      readonly target?: string;
+      /** Made there by the suite, which can do more than an agent; `queue/` by default. */
+      readonly place?: "results";
+    }
     | Expected & { readonly result: string }
     | { readonly note: Expected & { readonly name?: string } }
     | { readonly kill: "up" | "down"; readonly of?: string }
