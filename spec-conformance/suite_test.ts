@@ -15,7 +15,15 @@ import { changesOf, MUTANTS, mutate } from "./mutants.ts";
 import { failed, readRequirements, reportOf } from "./suite/report.ts";
 import { playAll, type Played } from "./suite/play.ts";
 import { CODES, differences, faults, STAGES } from "./suite/result.ts";
-import { matches, readJson, readVectors, SUITE, upTo, type Vector } from "./suite/vector.ts";
+import {
+  LEVELS,
+  matches,
+  readJson,
+  readVectors,
+  SUITE,
+  upTo,
+  type Vector,
+} from "./suite/vector.ts";
 
 interface Statements {
   readonly documents: Readonly<Record<string, string>>;
@@ -135,6 +143,22 @@ Deno.test("every statement of both sources is said by requirements that there ar
     assertEquals(named.filter((id) => !IDS.includes(id)), [], statement);
   }
   assertEquals(twice(statements.map(({ document, statement }) => document + statement)), []);
+});
+
+Deno.test("the conformance statement has the figures of these files", () => {
+  const text = Deno.readTextFileSync(inRepository("docs", "conformance.md")).replace(/\s+/g, " ");
+  const [core, hardened, durable] = LEVELS.map((level) => ({
+    requirements: requirements.filter(({ conformance }) => conformance === level).length,
+    vectors: VECTORS.filter((one) => one.level === level).length,
+  }));
+  const manual = requirements.filter((one) => one.manual !== undefined).length;
+  for (
+    const figures of [
+      `${requirements.length} requirements (${core?.requirements} core, ` +
+      `${hardened?.requirements} hardened, ${durable?.requirements} durable), ${manual} of them manual`,
+      `${VECTORS.length} vectors (${core?.vectors}, ${hardened?.vectors} and ${durable?.vectors})`,
+    ]
+  ) assert(text.includes(figures), figures);
 });
 
 Deno.test("the judgement of a result finds what is wrong with it", () => {

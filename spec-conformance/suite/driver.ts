@@ -98,7 +98,9 @@ export class Driver {
     this.#signal(child, "SIGKILL");
     await child.status;
     // Children that it left may hold the pipes; they are not waited for.
-    await Promise.race([this.#reading, sleep(100)]);
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    await Promise.race([this.#reading, new Promise((done) => timer = setTimeout(done, 100))]);
+    clearTimeout(timer);
   }
 
   #signal(child: Deno.ChildProcess, signal: Deno.Signal): void {
