@@ -166,3 +166,46 @@ Deno.test({
     });
   },
 });
+
+Deno.test({
+  name: `a verb that is called like another tool has a name of its own${
+    NO_SDK === null ? "" : ` (skipped: ${NO_SDK})`
+  }`,
+  ignore: NO_SDK !== null,
+  async fn() {
+    const chb = await Deno.makeTempDir({ prefix: "chb-mcp-" });
+    try {
+      for (const role of ["queue", "results", "inbox"]) Deno.mkdirSync(join(chb, role));
+      const names = ["wait", "status", "verb_status", "bridge_ping", "bridge.ping", "ps"];
+      const verbs = names.map((name) => ({
+        verb: name,
+        description: `This is ${name}`,
+        class: name.includes(".") ? "observe" : "mutating",
+        args_schema: {},
+        approval: "never",
+        timeout_s: 1,
+      }));
+      Deno.writeTextFileSync(
+        join(chb, "inbox/catalogue.json"),
+        JSON.stringify({ policy: null, verbs }),
+      );
+      await using client = new Client(serverCommand(chb), CLIENT_MS);
+      await client.send({ list: true });
+      const tools = await client.next<{ name: string; description: string }[]>();
+      const about = new Map(tools.map(({ name, description }) => [name, description]));
+      assertEquals(about.size, tools.length, tools.map(({ name }) => name).join(" "));
+      for (const { verb } of verbs) {
+        const tool = tools.find(({ description }) => description.startsWith(`This is ${verb} `));
+        if (verb === "bridge.ping") continue;
+        assert(tool !== undefined, verb);
+        // Each reaches its own verb, which wants to know why.
+        const { text } = await client.call(tool.name, {});
+        assert(text.startsWith(`${verb} is mutating: say _intent`), `${tool.name}: ${text}`);
+      }
+      assertStringIncludes(about.get("bridge_ping") ?? "", "This is bridge.ping");
+      assertStringIncludes(about.get("ps") ?? "", "This is ps ");
+    } finally {
+      await Deno.remove(chb, { recursive: true });
+    }
+  },
+});

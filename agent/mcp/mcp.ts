@@ -52,12 +52,8 @@ interface Extra {
   readonly progress: ((text: string) => void) | null;
 }
 
-function toolName(verb: string): string {
-  return verb.replace(".", "_");
-}
-
 /** A verb as a tool: its arguments, and those of the call, which no argument can be named like. */
-function verbTool(verb: Verb): Tool {
+function verbTool(name: string, verb: Verb): Tool {
   const reads = verb.class === "observe";
   const planned = verb.approval === "when-planned";
   const { properties = {}, required = [], ...schema } = verb.args_schema;
@@ -68,7 +64,7 @@ function verbTool(verb: Verb): Tool {
     verb.timeout_s === null ? "" : `It takes at most ${verb.timeout_s} s.`,
   ];
   return {
-    name: toolName(verb.verb),
+    name,
     description: about.filter((text) => text !== "").join(" "),
     inputSchema: {
       ...schema,
@@ -158,6 +154,23 @@ const LEFT_OUT: ReadonlySet<string> = new Set([
 
 function verbs(): readonly Verb[] {
   return (spool.catalogue()?.verbs ?? []).filter(({ verb }) => !LEFT_OUT.has(verb));
+}
+
+/**
+ * Verbs by the names of their tools. A policy may call a verb like a tool of this server, or like a
+ * built-in verb without its dot: then the verb's tool is `verb_` and its name.
+ */
+function verbTools(): ReadonlyMap<string, Verb> {
+  const own = new Set(OWN_TOOLS.map(({ name }) => name));
+  const tools = new Map<string, Verb>();
+  const all = verbs();
+  const builtIn = ({ verb }: Verb) => verb.includes(".");
+  for (const verb of [...all.filter(builtIn), ...all.filter((v) => !builtIn(v))]) {
+    let name = verb.verb.replace(".", "_");
+    while (own.has(name) || tools.has(name)) name = `verb_${name}`;
+    tools.set(name, verb);
+  }
+  return tools;
 }
 
 function say(text: string, isError = false): CallToolResult {
@@ -371,7 +384,7 @@ async function bridgeStatus(signal: AbortSignal): Promise<CallToolResult> {
 }
 
 server.setRequestHandler(ListToolsRequestSchema, () => ({
-  tools: [...OWN_TOOLS, ...verbs().map(verbTool)],
+  tools: [...OWN_TOOLS, ...[...verbTools()].map(([name, verb]) => verbTool(name, verb))],
 }));
 
 async function callTool(
@@ -412,12 +425,10 @@ async function callTool(
       case "status":
         return await bridgeStatus(call.signal);
     }
-    const verb = verbs().find(({ verb }) => toolName(verb) === params.name);
+    const tools = verbTools();
+    const verb = tools.get(params.name);
     if (verb !== undefined) return await callVerb(verb, given, extra);
-    const names = [
-      ...OWN_TOOLS.map(({ name }) => name),
-      ...verbs().map((v) => toolName(v.verb)),
-    ];
+    const names = [...OWN_TOOLS.map(({ name }) => name), ...tools.keys()];
     return say(
       `No tool ${params.name}: there are ${names.join(", ")}. next: fix-request`,
       true,
