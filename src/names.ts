@@ -51,3 +51,14 @@ export function printable(text: string, max = 200): string {
   }
   return out;
 }
+
+/**
+ * The same JSON in printable ASCII. What `JSON.stringify` leaves as it is (DEL, C1, separators,
+ * direction marks and all else above them) stands in strings alone, and becomes `\uXXXX` there.
+ */
+export function asciiJson(json: string): string {
+  return json.replace(
+    /[\x7f-\uffff]/g,
+    (unit) => "\\u" + unit.charCodeAt(0).toString(16).padStart(4, "0"),
+  );
+}

@@ -23,6 +23,8 @@ interface Line {
 async function history(bridge: TestBridge, ...words: string[]): Promise<Line[]> {
   const { code, out, err } = await bridge.chb("history", "--json", ...words);
   assertEquals(code, 0, err);
+  // Notes and arguments of agents are in it, and a person may look at it.
+  assert(/^[\n\x20-\x7e]*$/.test(out), "only printable ASCII");
   return out.split("\n").filter((line) => line !== "").map((line) => JSON.parse(line));
 }
 

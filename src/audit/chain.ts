@@ -24,6 +24,7 @@
  * @module
  */
 import { createHash } from "node:crypto";
+import { asciiJson } from "../names.ts";
 import { isoTime } from "../result.ts";
 import type { AuditEvent, RecordRef, StoredRecord } from "../ledger/types.ts";
 
@@ -78,7 +79,7 @@ export function recordLine(
     if (RESERVED.has(name)) {
       throw new TypeError(`Cannot record event: field "${name}" belongs to the chain`);
     }
-    body += `,${asciiJson(name)}:${asciiJson(value)}`;
+    body += `,${fieldJson(name)}:${fieldJson(value)}`;
   }
   body += `,"prev":"${prev}"`;
   const hash = sha256(body + "}");
@@ -120,8 +121,8 @@ export function storedRecord(seq: number, line: string): StoredRecord {
   return { seq, hash: line.slice(-66, -2), line };
 }
 
-/** JSON in printable ASCII. */
-function asciiJson(value: unknown): string {
+/** A field as JSON in printable ASCII. */
+function fieldJson(value: unknown): string {
   const text = JSON.stringify(value, function (this: unknown, _name, inner: unknown) {
     switch (typeof inner) {
       case "number":
@@ -143,11 +144,7 @@ function asciiJson(value: unknown): string {
   if (text === undefined) {
     throw new TypeError("Cannot record event: a field holds a value that JSON cannot hold");
   }
-  // JSON.stringify escapes C0 and lone surrogates; DEL and all above it can only stand in strings.
-  return text.replace(
-    /[\x7f-\uffff]/g,
-    (unit) => "\\u" + unit.charCodeAt(0).toString(16).padStart(4, "0"),
-  );
+  return asciiJson(text);
 }
 
 function sha256(text: string): string {

@@ -7,7 +7,7 @@
 import { parseArgs } from "@std/cli/parse-args";
 import { EXIT } from "../codes.ts";
 import { errorCode, ExitError, UsageError } from "../errors.ts";
-import { printable } from "../names.ts";
+import { asciiJson, printable } from "../names.ts";
 import type { Command, Io, Parsed } from "./command.ts";
 import { table } from "./command.ts";
 import type { Completed } from "./completions.ts";
@@ -172,6 +172,20 @@ export function parseCommandLine(
 }
 
 /**
+ * What prints data: in ASCII, so that no text of an agent in it moves a cursor or hides something
+ * where a person looks at it.
+ */
+function dataIo(io: Io): Io {
+  return {
+    out: (text) => io.out(asciiJson(text)),
+    err: (text) => io.err(text),
+    stdin: (max) => io.stdin(max),
+    ask: (question) => io.ask(question),
+    isTerminal: () => io.isTerminal?.() === true,
+  };
+}
+
+/**
  * Runs one human command.
  *
  * @param argv words after the program's name
@@ -207,7 +221,7 @@ export async function runHuman(
         `Unexpected argument ${printable(surplus, 100)}: see chb ${name} --help`,
       );
     }
-    return await command.run(parsed, io, granted);
+    return await command.run(parsed, command.json && parsed.json ? dataIo(io) : io, granted);
   } catch (error) {
     if (error instanceof UsageError) {
       io.err(`chb ${name}: ${error.message}\n`);
