@@ -125,6 +125,15 @@ Deno.test("chb report tells what it left out, and refuses what it cannot do", as
   }).output();
   assertEquals(full.code, 70);
   assertStringIncludes(new TextDecoder().decode(full.stderr), "ENOSPC");
+  // Amounts that fit into 64 bits, and whose sum does not.
+  const greatest = 2n ** 62n;
+  const spent = new DatabaseSync(bridge.path("state/ledger.db"));
+  spent.exec(`UPDATE spends SET state = 'charged', charged = ${greatest}`);
+  spent.close();
+  assertMatch(
+    Deno.readTextFileSync(await makePage(bridge, "--no-verify")),
+    /<td class="n">\d{11,}\.\d+<\/td>/,
+  );
   // Somebody changed a record by hand.
   const db = new DatabaseSync(bridge.path("state/ledger.db"));
   db.exec("UPDATE records SET line = replace(line, 'ada', 'eve') WHERE line LIKE '%wrong stack%'");

@@ -101,6 +101,9 @@ const EVENT = `substr(line, instr(line, '"event":"') + 9, ` +
   `instr(substr(line, instr(line, '"event":"') + 9, 65), '"') - 1)`;
 const AT = `substr(line, instr(line, '"at":"') + 6, 24)`;
 
+/** What a sum of amounts is taken apart by. */
+const PART = 1_000_000_000;
+
 export class HistoryReads {
   readonly #db: Database;
 
@@ -279,7 +282,7 @@ export class HistoryReads {
   spendByVerb(limit: number): VerbSpend[] {
     return this.#db.all(
       "SELECT rows.agent AS agent, verb, spends.state AS state, COUNT(*) AS n, " +
-        "CAST(SUM(granted) AS TEXT) AS granted, CAST(SUM(charged) AS TEXT) AS charged " +
+        `${total("granted")}, ${total("charged")} ` +
         "FROM spends JOIN rows ON rows.rid = spends.rid " +
         "GROUP BY rows.agent, verb, spends.state ORDER BY rows.agent, verb, spends.state LIMIT ?",
       limit,
@@ -288,8 +291,8 @@ export class HistoryReads {
       verb: textOf(row, "verb"),
       state: textOf(row, "state") as SpendState,
       requests: numberOf(row, "n"),
-      granted: BigInt(textOf(row, "granted")),
-      charged: BigInt(textOf(row, "charged")),
+      granted: totalOf(row, "granted"),
+      charged: totalOf(row, "charged"),
     }));
   }
 
@@ -298,6 +301,20 @@ export class HistoryReads {
     return this.#db.all("SELECT DISTINCT verb FROM rows ORDER BY verb LIMIT ?", limit)
       .map((row) => textOf(row, "verb"));
   }
+}
+
+/**
+ * The sum of a column of amounts, in two parts: each amount fits into 64 bits, and ten of the
+ * greatest together do not.
+ */
+function total(column: string): string {
+  return `CAST(SUM(${column} / ${PART}) AS TEXT) AS ${column}_high, ` +
+    `CAST(SUM(${column} % ${PART}) AS TEXT) AS ${column}_low`;
+}
+
+function totalOf(row: SqlRow, column: string): bigint {
+  return BigInt(textOf(row, `${column}_high`)) * BigInt(PART) +
+    BigInt(textOf(row, `${column}_low`));
 }
 
 function marks(list: readonly unknown[]): string {
