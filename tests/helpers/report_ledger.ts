@@ -18,7 +18,7 @@ const BATCH = 5000;
 /** Texts of an agent that try to leave the place where they are shown. */
 export const HOSTILE: readonly string[] = Object.freeze([
   '</script><script>document.title="owned"</script>',
-  "<img src=x onerror='document.title=\"owned\"'>",
+  "<img src=x onError='document.title=\"owned\"'>",
   "\u2028\u2029\u202emalice\u200b <!-- --> ]]> ${x} `y` &lt; \" '",
   "<!--<script>",
 ]);

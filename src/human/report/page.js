@@ -32,8 +32,9 @@
         text: "",
       };
       const note = more === undefined ? "" : more.note ?? "";
-      row.text = `${row.agent}/${row.id}\n${verb}\n${row.args}\n${row.end}\n${row.reason}\n` +
-        `${row.stage}\n${note}`.toLowerCase();
+      const { id, args, reason, stage } = row;
+      row.text = [`${row.agent}/${id}`, verb, args, row.end, reason, stage, note].join("\n")
+        .toLowerCase();
       rows.push(row);
     }
   }
