@@ -427,7 +427,7 @@ function isSettled(name: string): boolean {
   if (before?.print !== print) seen.set(name, { print, since: performance.now() });
   const still = performance.now() - (before?.print === print ? before.since : performance.now());
   // It was written to a moment ago, by the clock of the disk: its writer may not be done.
-  return still >= (info.size === 0 ? 1000 : 200);
+  return still >= (info.size === 0 ? 1000 : 250);
 }
 
 function pass(): void {

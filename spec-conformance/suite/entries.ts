@@ -81,7 +81,8 @@ export async function put(
       using file = Deno.openSync(path, { write: true, createNew: true });
       const half = Math.ceil(bytes.length / 2);
       file.writeSync(bytes.subarray(0, half));
-      await sleep(40);
+      // Long enough for a reader that does not wait, and less than half of what a bridge waits.
+      await sleep(100);
       file.writeSync(bytes.subarray(half));
     }
   }
