@@ -334,6 +334,8 @@ const DENIED_CONTAINER: readonly [rule: DenialRule, at: number, argv: readonly s
   ]],
   ["container-mount", 3, ["service", "update", "--mount-add=type=bind,source=/,target=/x", "web"]],
   ["container-mount", 3, ["volume", "create", "--opt=device=/", "x"]],
+  ["container-mount", 3, ["volume", "create", "--opt=o=lowerdir=/srv/a:/,upperdir=/srv/b", "x"]],
+  ["container-mount", 3, ["volume", "create", "--opt=o=lowerdir=/srv/a,upperdir=/etc", "x"]],
   ["container-mount", 3, ["volume", "create", "-o", "device=/etc", "x"]],
   ["container-mount", 3, ["compose", "run", "-v", "/:/x", "web"]],
   ["container-mount", 3, ["build", "--tag=x", "/"]],

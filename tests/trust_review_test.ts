@@ -171,6 +171,12 @@ const DENIED: readonly [string, unknown][] = [
     build: { context: "/srv/project", entitlements: ["security.insecure"] },
   }],
   ["services.web.build.ssh", { build: { context: "/srv/project", ssh: ["default"] } }],
+  ["services.web.provider", { provider: { type: "model" } }],
+  ["services.web.use_api_socket", { use_api_socket: true }],
+  ["services.web.post_start[1].privileged", {
+    post_start: [{ command: ["true"] }, { command: ["true"], privileged: true }],
+  }],
+  ["services.web.pre_stop[0].privileged", { pre_stop: [{ privileged: "true" }] }],
   ["services.web", 7],
 ];
 
@@ -182,6 +188,10 @@ Deno.test("what a compose file hands over is named", () => {
   assertEquals(deniedCompose(file, ROOT).map((d) => d.path), ["secrets.s.file"]);
   const volume = { services: {}, volumes: { v: { driver_opts: { type: "none", device: "/" } } } };
   assertEquals(deniedCompose(volume, ROOT).map((d) => d.path), ["volumes.v.driver_opts.device"]);
+  for (const o of ["lowerdir=/srv/a:/,upperdir=/srv/b", "bind,lowerdir=/srv/a,workdir=/etc"]) {
+    const overlay = { services: {}, volumes: { v: { driver_opts: { device: "overlay", o } } } };
+    assertEquals(deniedCompose(overlay, ROOT).map((d) => d.path), ["volumes.v.driver_opts.o"]);
+  }
   for (const wrong of [null, [], 7, {}, { services: [] }]) {
     assertEquals(deniedCompose(wrong, ROOT).length, 1);
   }
@@ -194,6 +204,8 @@ Deno.test("what a compose file may have is let through", () => {
     network_mode: "none",
     pid: "service:db",
     security_opt: ["no-new-privileges:true"],
+    use_api_socket: false,
+    post_start: [{ command: ["true"], privileged: false }, { command: ["true"] }],
     cap_drop: ["ALL"],
     volumes: [
       { type: "volume", source: "data", target: "/d" },

@@ -13,7 +13,7 @@
  * @module
  */
 import { isInside } from "./denials.ts";
-import { deniedSource, shown } from "./mounts.ts";
+import { deniedSource, mountSources, shown } from "./mounts.ts";
 
 /** Something in a compose file that hands over the host. */
 export interface ComposeDenial {
@@ -74,10 +74,14 @@ export function deniedCompose(config: unknown, root: string): ComposeDenial[] {
   if (isFields(volumes)) {
     for (const [name, one] of Object.entries(volumes)) {
       const options = isFields(one) ? one["driver_opts"] : undefined;
-      if (!isFields(options) || typeof options["device"] !== "string") continue;
-      const path = `volumes.${shown(name)}.driver_opts.device`;
-      if (options["device"].startsWith("/")) {
-        judgeSource(options["device"], false, path, root, found);
+      if (!isFields(options)) continue;
+      const path = `volumes.${shown(name)}.driver_opts`;
+      const { device, o } = options;
+      if (typeof device === "string" && device.startsWith("/")) {
+        judgeSource(device, false, `${path}.device`, root, found);
+      }
+      for (const { source, readOnly } of typeof o === "string" ? mountSources(o) : []) {
+        judgeSource(source, readOnly, `${path}.o`, root, found);
       }
     }
   }
@@ -111,6 +115,20 @@ function judgeService(
     if (!/^no-new-privileges(?:[:=]true)?$/.test(String(option))) {
       deny("security_opt", `"${shown(String(option))}" takes away a confinement`);
     }
+  }
+  const { provider, use_api_socket } = service;
+  if (provider !== undefined && provider !== null) {
+    deny("provider", "The engine runs a program of the host for it");
+  }
+  if (use_api_socket !== undefined && use_api_socket !== false && use_api_socket !== null) {
+    deny("use_api_socket", "Through an engine's socket a container is the host");
+  }
+  for (const field of ["post_start", "pre_stop"]) {
+    list(service[field]).forEach((hook, i) => {
+      const rights = isFields(hook) ? hook["privileged"] : true;
+      if (rights === undefined || rights === false || rights === null) return;
+      deny(`${field}[${i}].privileged`, "A privileged command in a container is the host");
+    });
   }
   judgeBuild(service["build"], `${path}.build`, root, found);
   const { runtime } = service;

@@ -32,13 +32,21 @@ export function volumeSources(value: string): Source[] {
   return [{ source, readOnly: /(?:^|,)ro(?:,|$)/.test(options) }];
 }
 
+/** A part that names a directory or device of the host, behind `o=` as well. */
+const KEYED = /(?:^|=)(source|src|device|lowerdir\+?|upperdir|workdir)=(.*)$/i;
+
 /** The sources in `key=value,…`, as `--mount` and volume drivers take it. */
 export function mountSources(value: string): Source[] {
   const parts = value.split(",").map(unquoted);
   const readOnly = parts.some((part) => /^(?:readonly|ro)(?:=(?:true|1))?$/i.test(part));
   return parts.flatMap((part) => {
-    const source = /(?:^|=)(?:source|src|device)=(.*)$/i.exec(part)?.[1];
-    return source === undefined ? [] : [{ source: unquoted(source), readOnly }];
+    const [, key = "", source] = KEYED.exec(part) ?? [];
+    if (source === undefined) return [];
+    // The lower layers of an overlay, the uppermost first: nothing is written through them.
+    if (/^lowerdir/i.test(key)) {
+      return source.split(":").map((one) => ({ source: unquoted(one), readOnly: true }));
+    }
+    return [{ source: unquoted(source), readOnly }];
   });
 }
 
