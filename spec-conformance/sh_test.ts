@@ -12,8 +12,10 @@ import { readVectors, SUITE } from "./suite/vector.ts";
 
 const BRIDGE = join(SUITE, "sh", "bridge");
 /** How long an answer may take on a machine that does other things too, milliseconds. */
-const PATIENCE = 60_000;
+const PATIENCE = 120_000;
 const LONGEST = 300;
+/** Vectors that a busy machine may fail: something has to be done while a program sleeps two seconds. */
+const TIMED = /^(02\/running_|13\/timeout|15\/slow_)/;
 
 /** Words of bash, ksh and zsh that dash and ash do not know, or not in the same way. */
 const BASHISMS: readonly RegExp[] = [
@@ -84,13 +86,16 @@ Deno.test({
     const played = await Promise.all(shares.map(async ({ shell, half }) => {
       const [command = "", ...args] = shell;
       assert(await succeeds(command, ...args, "-n", BRIDGE), `${command} cannot read it`);
-      const all = await playAll(vectors.filter((_, at) => at % 2 === half), {
-        command: [...shell, `'${BRIDGE}'`].join(" "),
-        patience_ms: PATIENCE,
-      }, 1);
-      return all.map((one) => ({ shell: command, ...one }));
+      const options = { command: [...shell, `'${BRIDGE}'`].join(" "), patience_ms: PATIENCE };
+      const all = await playAll(vectors.filter((_, at) => at % 2 === half), options, 1);
+      return all.map((one) => ({ shell: command, options, ...one }));
     }));
     const bad = played.flat().filter(({ status }) => status === "fail" || status === "error");
+    // Once more, with nothing beside them.
+    for (const one of bad.filter(({ id }) => TIMED.test(id))) {
+      const [again] = await playAll(vectors.filter(({ id }) => id === one.id), one.options, 1);
+      if (again?.status === "pass") bad.splice(bad.indexOf(one), 1);
+    }
     assertEquals(bad, []);
     // Root reads every file.
     const skipped = played.flat().filter(({ status, id }) =>
