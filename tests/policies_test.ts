@@ -127,10 +127,14 @@ async function swarm(engine: Engine, socket: Record<string, string>): Promise<vo
   await docker("swarm", "init", "--advertise-addr", "127.0.0.1");
   await using policy = await PolicyBridge.start("docker-swarm", socket);
   await policy.did("deploy");
+  // Waited for with the engine's own client: each look through the bridge is a run with its records.
   const running = async (n: number) => {
-    for (let tries = 0; tries < 200; tries++) {
-      if ((await policy.did("services")).includes(`${n}/${n}`)) return;
-      await sleep(300);
+    for (let tries = 0; tries < 60; tries++) {
+      if ((await docker("service", "ls", "--format={{.Replicas}}")).trim() === `${n}/${n}`) {
+        assertStringIncludes(await policy.did("services"), `${n}/${n}`);
+        return;
+      }
+      await sleep(1000);
     }
     throw new Error(`Not ${n} tasks: ${await policy.did("tasks")}`);
   };

@@ -254,5 +254,19 @@ export class Podman extends Engine {
     return engine;
   }
 
-  protected async end(): Promise<void> {}
+  /** What watches over a container cleans up after it, in processes of its own. */
+  protected async end(): Promise<void> {
+    for (let tries = 0; tries < 200 && this.#atWork(); tries++) await sleep(50);
+  }
+
+  #atWork(): boolean {
+    return [...Deno.readDirSync("/proc")].some(({ name }) => {
+      try {
+        return /^\d+$/.test(name) &&
+          Deno.readTextFileSync(`/proc/${name}/cmdline`).includes(this.directory);
+      } catch {
+        return false;
+      }
+    });
+  }
 }
