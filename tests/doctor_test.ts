@@ -205,6 +205,78 @@ Deno.test("doctor finds and mends what keeps a new root from serving", async () 
   assert(seen.includes("error ledger state/ledger.db"), seen.join("\n"));
 });
 
+Deno.test("doctor finds an agent that is not served, a base/ too large to look at, a program that cannot be read", async () => {
+  await using bridge = await TestBridge.start({
+    policy: POLICY,
+    scripts: { "s.sh": "#!/bin/sh\n" },
+    agents: ["main", "late"],
+  });
+  assertEquals((await examine(bridge)).seen, []);
+  // Trusted while its place in the spool cannot be made.
+  const agents = { ...POLICY.agents, late: { verbs: ["script"] } };
+  Deno.writeTextFileSync(bridge.path("bridge.jsonc"), JSON.stringify({ ...POLICY, agents }));
+  Deno.symlinkSync("nowhere", bridge.path("spool/late"));
+  assertEquals((await bridge.chb("trust", "--yes")).code, 0);
+  await until("the policy", () => bridge.log.includes("agent-not-served"));
+  await sh(
+    "mkdir base/many && cd base/many && seq 10001 | xargs touch && cd .. && " +
+      "mv s.sh ../outside.sh && ln -s s.sh s.sh",
+    bridge.root,
+  );
+  const broken = await examine(bridge);
+  assertEquals(broken.seen, [
+    "error base-changed base/s.sh (ELOOP)",
+    ...["inbox", "queue", "results"].map((name) => `error missing spool/late/${name}`),
+    ...["claims", "quarantine", "staging"].map((name) => `error missing work/late/${name}`),
+    "error program-unreadable base/s.sh",
+    "error symlink base/s.sh",
+    "error symlink spool/late",
+    "error too-many base",
+    "warning not-served spool/late",
+  ]);
+  const unreadable = broken.findings.find(({ check }) => check === "program-unreadable");
+  assertEquals(unreadable?.mend, "ls -l -- base/s.sh");
+  assertStringIncludes(await sh(unreadable?.mend ?? "", bridge.root), "base/s.sh -> s.sh");
+
+  // What only a person can decide, and then the commands as they stand.
+  await sh("rm -r base/many && mv -f outside.sh base/s.sh", bridge.root);
+  await mend(bridge, broken.findings.filter(({ path }) => /^(spool|work)\/late/.test(path)));
+  await bridge.stop();
+  await bridge.serve();
+  assertEquals((await examine(bridge)).seen, []);
+});
+
+const ordinary = Deno.uid() !== 0;
+
+Deno.test({
+  name: "doctor finds a state/ that takes no file" +
+    (ordinary ? " # SKIP only root can make a file system read-only" : ""),
+  ignore: ordinary,
+  async fn() {
+    await using bridge = await TestBridge.make({
+      policy: POLICY,
+      scripts: { "s.sh": "#!/bin/sh\n" },
+    });
+    const { stdout } = await new Deno.Command("unshare", {
+      args: [
+        "--mount",
+        ...["/bin/sh", "-c"],
+        "mount --bind state state && mount -o remount,bind,ro state && ./bin/chb doctor --json",
+      ],
+      cwd: bridge.root,
+      stdin: "null",
+      stderr: "null",
+    }).output();
+    const { findings }: Report = JSON.parse(new TextDecoder().decode(stdout));
+    const found = findings.filter(({ check }) => check === "not-writable");
+    assertEquals(found.map(({ level, path, message, mend }) => [level, path, message, mend]), [
+      ["error", "state", "state takes no new file (EROFS)", "df -h -- state"],
+    ]);
+    await mend(bridge, found);
+    assert(!(await examine(bridge)).seen.some((one) => one.includes("not-writable")));
+  },
+});
+
 Deno.test("doctor outside of a root, and with two texts for one input, does nothing", async () => {
   await using bridge = await TestBridge.make({ trust: false });
   for (const args of [["--unit", "x"], ["--unit", "-", "--mounts", "-"]]) {
