@@ -271,7 +271,11 @@ async function run(row: Known): Promise<void> {
   let late = false;
   const timer = setTimeout(() => {
     late = true;
-    Deno.kill(-child.pid, "SIGKILL");
+    try {
+      Deno.kill(-child.pid, "SIGKILL");
+    } catch {
+      // It ended by itself a moment ago.
+    }
   }, row.timeout_s * 1000);
   const { code, signal, stdout, stderr } = await child.output();
   clearTimeout(timer);
