@@ -80,6 +80,10 @@ Deno.test("an Ed25519 signature holds, and without openssl nothing is sent", asy
   assert(sandbox !== undefined, "no shell");
   const env = { CHB_KEY_FILE: file };
   try {
+    const gone = { CHB_KEY_FILE: join(chb, "gone") };
+    const absent = await runKit(sandbox, HELPER, ["put", "text=x"], chb, { env: gone });
+    assertEquals(absent.code, 68);
+    assertStringIncludes(absent.err, `no key file ${gone.CHB_KEY_FILE}`);
     const none = await runKit(sandbox, HELPER, ["put", "text=x", "--id", "r1"], chb, { env });
     assertEquals(none.code, 68);
     assertStringIncludes(none.err, "openssl");

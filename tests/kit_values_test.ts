@@ -245,12 +245,59 @@ Deno.test("the same call has the same id, and another call another one", async (
   }
 });
 
+Deno.test("a result that is there counts for more than an older status.json", async () => {
+  const chb = arena([VERB]);
+  using sandboxes = new Sandboxes();
+  const [sandbox] = sandboxes.all;
+  assert(sandbox !== undefined, "no shell");
+  const call = (...words: string[]) => runKit(sandbox, HELPER, words, chb);
+  try {
+    const id = (await call("put", "--again")).out.trim();
+    const row = { id, state: "running", outcome: null, verb: "put", note: "a \\ b" };
+    const status = { chb: 1, seq: 1, state: "serving", why: "", recent: [row] };
+    Deno.writeTextFileSync(join(chb, "inbox/status.json"), JSON.stringify(status) + "\n");
+    assertEquals((await call("--recent")).out, `${id}\trunning\tput\ta \\ b\n`);
+    const result = { chb: 1, id, agent: "main", verb: "put", state: "done", outcome: "failed" };
+    Deno.writeTextFileSync(join(chb, `results/${id}.json`), JSON.stringify(result) + "\n");
+    assertEquals((await call("--recent")).out, `${id}\tdone failed\tput\ta \\ b\n`);
+    const again = await call("put", "--again");
+    assertMatch(again.out, /^put-[0-9a-f-]+\n$/, again.err);
+    assert(again.out.trim() !== id, "a finished call was taken for one that is under way");
+  } finally {
+    Deno.removeSync(chb, { recursive: true });
+  }
+});
+
+Deno.test("a call that is interrupted while it waits says how to go on", async () => {
+  const chb = arena([VERB]);
+  try {
+    const { code, stderr } = await new Deno.Command("/bin/sh", {
+      args: [
+        "-c",
+        'sh "$1" put --id r1 --wait 20 & p=$!\n' +
+        'while [ ! -e "$CHB_DIR/queue/r1.json" ]; do sleep 0.1; done\n' +
+        "sleep 0.3; kill -TERM $p; wait $p",
+        "sh",
+        HELPER,
+      ],
+      env: { CHB_DIR: chb },
+      stdin: "null",
+      stdout: "null",
+      stderr: "piped",
+    }).output();
+    assertEquals(code, 130);
+    assertStringIncludes(new TextDecoder().decode(stderr), "chb-request --result r1 --wait");
+  } finally {
+    Deno.removeSync(chb, { recursive: true });
+  }
+});
+
 Deno.test("a call that cannot be understood sends nothing and says what is wrong", async () => {
   const chb = arena([{ verb: "restart", class: "mutating", args: {} }, VERB]);
   const rows: [string[], number, string][] = [
     [[], 64, "usage:"],
     [["a=1"], 64, "the verb comes first"],
-    [["put", "put"], 64, "one verb at a time"],
+    [["put", "put"], 64, "one verb at a time, and arguments as key=value; put is neither"],
     [["put", "--nonsense"], 64, "unknown option --nonsense"],
     [["put", "--key"], 64, "--key needs a value"],
     [["put", "--id", "A"], 64, "--id takes"],
