@@ -389,6 +389,13 @@ for (const { what, make, checks } of PROGRAMS) {
   });
 }
 
+Deno.test("checkProgram() says of a script that is not in base/ to put it there", () => {
+  using _ = new SpoolRoot();
+  const [one] = checkProgram("base/program");
+  assertEquals([one?.check, one?.mend], ["program-missing", "ls -l -- base/"]);
+  assert(one?.message.includes("put the script there"), one?.message);
+});
+
 Deno.test("checkProgram() refuses a program in each directory that the daemon may write (X9)", () => {
   using _ = new SpoolRoot();
   for (const room of ["spool", "work", "state"]) {

@@ -94,17 +94,19 @@ export const controlApprove: ControlCommand<ApproveArgs> = {
     const what = `${row.agent}/${row.id}`;
     const trust = trustOf(context);
     const { policy } = trust;
-    if (policy === null) return no("no policy is trusted");
+    if (policy === null) return no("no policy is trusted: ./bin/chb trust");
     if (policy.require_by && context.by === "") {
       return no("the policy wants to know who says so: add --by NAME");
     }
     const plan = planOf(row, policy, trust, Deno.cwd());
     if (plan === null) return no(`the policy does not let ${what} start any more`);
     if (plan.changed !== null) {
-      return no(`changed since a human trusted it: ${plan.changed}; look at it, then: chb trust`);
+      return no(
+        `changed since a human trusted it: ${plan.changed}; look at it, then: ./bin/chb trust`,
+      );
     }
     if (shortDigest(plan.digest) !== digest) {
-      return no(`that is not what would run now: look at it again, chb show ${what}`);
+      return no(`that is not what would run now: look at it again, ./bin/chb show ${what}`);
     }
     const answer = once(context, (tx) => {
       const audit = tx.append({

@@ -51,7 +51,8 @@ export const controlCancel: ControlCommand<CancelArgs> = {
         case "uncertain":
           return {
             ok: false,
-            message: `nobody knows whether ${what} happened: look, then chb resolve ${what}`,
+            message:
+              `nobody knows whether ${what} happened: look, then ./bin/chb resolve ${what} --as done, failed or retry`,
           };
       }
     });

@@ -34,6 +34,10 @@ export function findRow(
   }
   const row = only === undefined ? null : ledger.rowById(only, id);
   return row === null
-    ? { row, why: `there is no accepted request ${agent === null ? "" : `${agent}/`}${id}` }
+    ? {
+      row,
+      why: `there is no accepted request ${agent === null ? "" : `${agent}/`}${id}: ` +
+        "./bin/chb history lists what there is",
+    }
     : { row };
 }

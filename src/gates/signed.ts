@@ -47,7 +47,8 @@ export function signature(c: Candidate, deps: GateDeps): Verdict {
   if (envelope === undefined) {
     return unauthenticated(
       "The request is not signed, and this agent must sign what it asks",
-      "Send {payload, auth} with a signature by one of this agent's keys",
+      "Send {payload, auth} with a signature by one of this agent's keys; the helper signs when " +
+        "CHB_KEY_FILE names the key file",
     );
   }
   const key = deps.signingKey(c.claim.agent, envelope.key);

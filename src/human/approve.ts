@@ -33,7 +33,7 @@ export const approve: Command = {
     const digest = args.positional[1];
     if (digest === undefined || !new RegExp(`^[0-9a-f]{${DIGEST_CHARS}}$`).test(digest)) {
       throw new UsageError(
-        `which digest? The ${DIGEST_CHARS} characters that chb show prints under what would run`,
+        `which digest? ./bin/chb pending prints the whole line, with its ${DIGEST_CHARS} characters`,
       );
     }
     const { message, data } = await control({

@@ -42,9 +42,7 @@ function rowOf(
 function showRefused(ledger: Ledger, name: RequestName, why: string, args: Parsed, io: Io): number {
   const records = name.agent === null ? [] : ledger.recordsOf(name.agent, name.id, RECORDS);
   if (records.length === 0) {
-    const hint = name.agent === null
-      ? "; one that was refused is named AGENT/ID"
-      : ", and no record of one: ./bin/chb history lists what there is";
+    const hint = name.agent === null ? "; one that was refused is named AGENT/ID" : "";
     throw new ExitError(EXIT.finding, why + hint);
   }
   if (args.json) {

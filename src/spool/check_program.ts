@@ -56,11 +56,17 @@ export function checkProgram(path: string, uid: number | null = ownUid()): Findi
     const code = errorCode(error);
     return code === "ENOENT"
       ? [
-        say(
-          "program-missing",
-          "is missing",
-          `command -v ${shellWord(path.slice(path.lastIndexOf("/") + 1))}`,
-        ),
+        path.startsWith("base/")
+          ? say(
+            "program-missing",
+            "is missing: put the script there, executable and beginning with #!",
+            "ls -l -- base/",
+          )
+          : say(
+            "program-missing",
+            "is missing",
+            `command -v ${shellWord(path.slice(path.lastIndexOf("/") + 1))}`,
+          ),
       ]
       : [
         say(
