@@ -96,7 +96,7 @@ async function build(engine: Engine, socket: Record<string, string>): Promise<vo
   Deno.chmodSync(engine.directory, 0o755);
   await using policy = await PolicyBridge.start("build-in-container", {
     ...socket,
-    "/home/me/work/app": tree,
+    "/home/me/src/app": tree,
     "app-build:1": "busybox:1",
   });
   const said = await policy.did("build");

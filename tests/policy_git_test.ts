@@ -186,7 +186,7 @@ Deno.test({
     ) assert(live.includes(name), `the trap ${name} does not work: ${live}`);
 
     await using policy = await PolicyBridge.start("git-read-only", {
-      "/home/me/work/app": repository.path,
+      "/home/me/src/app": repository.path,
     });
     assertMatch(
       await policy.did("log"),
