@@ -5,6 +5,9 @@ import { killGroup } from "../src/run/kill_group.ts";
 import { type Shim, type ShimLine, ShimPool } from "../src/run/pool.ts";
 import { ShimRoot, sleep, until } from "./helpers/shim_root.ts";
 
+/** How long shims may take to start, or to end, on a machine that does much else: milliseconds. */
+const START_MS = 60_000;
+
 /** A pool in a root, with everything it said. */
 class Watched implements AsyncDisposable {
   readonly pool: ShimPool;
@@ -30,7 +33,7 @@ class Watched implements AsyncDisposable {
   }
 
   async idle(n: number): Promise<void> {
-    await until(`${n} idle shims`, () => this.pool.idle === n);
+    await until(`${n} idle shims`, () => this.pool.idle === n, START_MS);
   }
 
   /** Takes a shim, which must be there. */
@@ -41,7 +44,7 @@ class Watched implements AsyncDisposable {
   }
 
   async line(n: number): Promise<ShimLine> {
-    await until(`line ${n}`, () => this.lines.length >= n);
+    await until(`line ${n}`, () => this.lines.length >= n, START_MS);
     return this.lines[n - 1]?.[1] ?? { kind: "gone", run: "", reusable: false };
   }
 
@@ -111,8 +114,10 @@ Deno.test("ShimPool lets its callback take the shim that has just become free", 
 });
 
 Deno.test("ShimPool replaces a spent shim beforehand, and says when it is gone", async () => {
+  // It runs until the test says so, however long a shim takes to start.
+  const hold = Deno.makeTempFileSync({ prefix: "chb-hold-" });
   await using root = ShimRoot.make({
-    scripts: { slow: "sleep 1" },
+    scripts: { slow: `while [ -e ${hold} ]; do sleep 0.05; done` },
     verbs: { slow: { class: "mutating" } },
   });
   await using watched = new Watched(root);
@@ -120,10 +125,14 @@ Deno.test("ShimPool replaces a spent shim beforehand, and says when it is gone",
   const shim = watched.take(false);
   const run = root.prepare(shim, "slow");
   shim.send(run);
-  await watched.idle(2);
-  assertEquals(watched.pool.busy, 1, "the replacement was there before the end");
+  try {
+    await watched.idle(2);
+    assertEquals(watched.pool.busy, 1, "the replacement was there before the end");
+  } finally {
+    Deno.removeSync(hold);
+  }
   assertEquals(await watched.line(1), { kind: "exit", run, reusable: false });
-  await until("its end", () => watched.gone.length === 1);
+  await until("its end", () => watched.gone.length === 1, START_MS);
   assertEquals(watched.gone[0], shim);
   assert(!watched.pool.pids.includes(shim.pid));
   assertEquals([watched.pool.idle, watched.pool.fault], [2, null]);
@@ -161,7 +170,7 @@ Deno.test("ShimPool says that a shim is gone when it dies in its run, once", asy
   const shim = watched.take(true);
   const run = root.prepare(shim, "revolt");
   shim.send(run);
-  await until("its end", () => watched.gone.length === 1);
+  await until("its end", () => watched.gone.length === 1, START_MS);
   assertEquals([watched.gone[0]?.run, watched.lines.length], [run, 0]);
   await watched.idle(2);
 });
@@ -174,7 +183,7 @@ Deno.test("ShimPool counts a shim whose pipes are held as spent", async () => {
   const run = root.prepare(shim, "left");
   shim.send(run);
   assertEquals(await watched.line(1), { kind: "exit", run, reusable: false });
-  await until("its end", () => watched.gone.length === 1);
+  await until("its end", () => watched.gone.length === 1, START_MS);
   await watched.idle(2);
 });
 
