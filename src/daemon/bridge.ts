@@ -36,11 +36,12 @@ import { Settler } from "../spool/settle.ts";
 import { StuckList } from "../spool/stuck.ts";
 import { isSyncName } from "../spool/sync_name.ts";
 import type { Look } from "../spool/types.ts";
+import { untilGrid } from "../spool/grid.ts";
 import { SpoolWatch } from "../spool/watch.ts";
 import { Answers, type Shed } from "./answers.ts";
 import { BridgeClock } from "./bridge_clock.ts";
 import { catalogue } from "./catalogue.ts";
-import { serveControl } from "./control.ts";
+import { CONTROL_DIR, serveControl } from "./control.ts";
 import type { Live } from "./control_command.ts";
 import { AuditKeeper } from "./audit_keeper.ts";
 import { AuditMirror } from "./audit_mirror.ts";
@@ -68,6 +69,7 @@ import { STATUS_EVERY_S, statusDocument } from "./status.ts";
 import { tellKeys } from "./tell_keys.ts";
 import type { OpenedLedger } from "./open_ledger.ts";
 import type { TrustStore } from "./trust_store.ts";
+import { Unchanged } from "./unchanged.ts";
 import { Work } from "./work.ts";
 
 /** Entries of one agent that one turn handles, at most: one transaction. */
@@ -81,6 +83,9 @@ const SCAN = 512;
 
 /** Results left over by an earlier daemon that one turn publishes. */
 const CATCH_UP = 32;
+
+/** Milliseconds between two beats, by which everything goes that recurs. */
+const BEAT_MS = 500;
 
 /** Milliseconds between two steps of reaping. */
 const REAP_PAUSE_MS = 8;
@@ -179,6 +184,18 @@ export class Bridge {
   /** The last fault of a step, when it was and when it was told: monotonic clock, milliseconds. */
   #stepFault: { why: string; at: number; told: number } | null = null;
   #settleTimer: ReturnType<typeof setTimeout> | undefined;
+  #beatTimer: ReturnType<typeof setTimeout> | undefined;
+  /**
+   * When everything that recurs was looked at, when it was asked whether it must be, and when the
+   * status was told: monotonic clock.
+   */
+  #lookedAt = -Infinity;
+  #askedAt = -Infinity;
+  #toldAt = -Infinity;
+  /** The ledger's commits at the last look whether anything happens. */
+  #commits = -1;
+  readonly #stateDir = new Unchanged("state", Date.now);
+  readonly #controlDir = new Unchanged(CONTROL_DIR, Date.now);
 
   constructor(parts: BridgeParts) {
     this.#parts = parts;
@@ -297,11 +314,7 @@ export class Bridge {
     this.#keeper.share();
     await this.#watchAgents();
     this.#publishStatus();
-    const timers = [
-      setInterval(() => this.#guard(() => this.#second()), 1000),
-      setInterval(() => this.#guard(() => this.#half()), 500),
-      setInterval(() => this.#guard(() => this.#publishStatus()), STATUS_EVERY_S * 1000),
-    ];
+    this.#setBeat();
     ready();
     this.#checkPages();
     try {
@@ -315,7 +328,7 @@ export class Bridge {
       if (this.#fatal === null) await this.#letRunsEnd();
     } finally {
       this.#guard(() => this.#intake.finish());
-      for (const timer of timers) clearInterval(timer);
+      clearTimeout(this.#beatTimer);
       clearTimeout(this.#settleTimer);
       this.#watch?.close();
       this.#pageCheck?.stop();
@@ -501,6 +514,8 @@ export class Bridge {
       }
     }
     if (entries.length === 0) return;
+    // What is not looked at each second while nothing happens is looked at before something does.
+    if (performance.now() - this.#lookedAt > 1500) this.#checkFile();
     served.stale = true;
     const begun = performance.now();
     this.#intake.handle(agent, entries);
@@ -616,7 +631,58 @@ export class Bridge {
     }
   }
 
-  /** Twice a second: control files and the output of what runs. */
+  /**
+   * The next beat, on a grid of the monotonic clock: the watch of the queues keeps to it as well, so
+   * that one wake-up does for all.
+   */
+  #setBeat(): void {
+    this.#beatTimer = setTimeout(() => {
+      this.#setBeat();
+      this.#beat();
+    }, untilGrid(performance.now(), BEAT_MS));
+  }
+
+  /** Twice a second; what costs more is looked at less often, least of all while nothing happens. */
+  #beat(): void {
+    const now = performance.now();
+    if (now - this.#askedAt >= 1000 - BEAT_MS / 2) {
+      this.#askedAt = now;
+      this.#guard(() => {
+        const due = !this.#isQuiet() || now - this.#lookedAt >= this.#quietMs - BEAT_MS / 2;
+        if (due) this.#second();
+        else if (!this.#stateDir.look()) this.#lookAtSwitches();
+      });
+    }
+    this.#guard(() => {
+      const due = now - this.#lookedAt < BEAT_MS / 2;
+      const same = this.#controlDir.look();
+      if (due || !same || this.#core.runs.active.size > 0) this.#half();
+      else this.#mirror.flush(this.#served.keys());
+    });
+    if (now - this.#toldAt < STATUS_EVERY_S * 1000 - BEAT_MS / 2) return;
+    this.#toldAt = now;
+    this.#guard(() => this.#publishStatus());
+  }
+
+  /** Milliseconds between two looks at everything while nothing happens. */
+  get #quietMs(): number {
+    return Math.min(this.#parts.pollMs, STATUS_EVERY_S * 1000);
+  }
+
+  /** True when nothing was stored since the last call, and nothing is going on or owed. */
+  #isQuiet(): boolean {
+    const { commits } = this.#parts.ledger;
+    const still = commits === this.#commits;
+    this.#commits = commits;
+    if (!still || !this.#work.idle || !this.#notifier.idle || this.#reaper.running) return false;
+    if (this.#core.publisher.hasMarks) return false;
+    return [...this.#served.values()].every((served) =>
+      !served.stale && !served.scanning && this.#core.answers.pending(served.agent) === 0 &&
+      this.#faults(served).length === 0
+    );
+  }
+
+  /** Control files and the output of what runs. */
   #half(): void {
     const { ledger, log } = this.#parts;
     this.#core.runs.pump();
@@ -642,11 +708,21 @@ export class Bridge {
     if (more) setTimeout(() => this.#guard(() => this.#half()), 20);
   }
 
+  #checkFile(): void {
+    if (this.#parts.ledger.intact()) return;
+    throw new FatalError("The ledger's file was replaced or removed while it was open");
+  }
+
+  #lookAtSwitches(): void {
+    const { raised, lowered } = this.#switches.look();
+    if (raised.length + lowered.length > 0) this.#switchesChanged(raised);
+  }
+
+  /** Once a second while anything happens: everything that recurs. */
   #second(): void {
     const core = this.#core;
-    if (!this.#parts.ledger.intact()) {
-      throw new FatalError("The ledger's file was replaced or removed while it was open");
-    }
+    this.#lookedAt = performance.now();
+    this.#checkFile();
     this.#tellKeys();
     this.#intake.retry();
     core.publisher.retry();
@@ -657,8 +733,8 @@ export class Bridge {
       this.#parts.log("WARN", "clock-stepped", { message: "the wall clock was set" });
       this.#parts.ledger.transaction((tx) => storeClock(tx, core.clock));
     }
-    const { raised, lowered } = this.#switches.look();
-    if (raised.length + lowered.length > 0) this.#switchesChanged(raised);
+    this.#stateDir.look();
+    this.#lookAtSwitches();
     this.#notifier.turn();
     this.#work.second();
     this.#tellShed(false);

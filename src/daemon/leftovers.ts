@@ -37,6 +37,11 @@ export class Leftovers {
     this.#wake = wake;
   }
 
+  /** Groups that are watched over. */
+  get size(): number {
+    return this.#all.size;
+  }
+
   /** Takes up an `uncertain` row of an earlier daemon: what it holds is held. */
   hold(row: Pick<LightRow, "rid" | "agent" | "lock" | "pgid">): void {
     if (row.pgid === null) return;

@@ -46,6 +46,11 @@ export class Notifier {
     this.#now = now;
   }
 
+  /** True when there is nothing to tell, and nobody is being told. */
+  get idle(): boolean {
+    return this.#current === null && this.#waiting.size === 0;
+  }
+
   /** Notes something to tell. Never waits and never throws. */
   tell(event: NotifyEvent, id: string): void {
     this.#log("INFO", "notify", { event, id });

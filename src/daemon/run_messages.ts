@@ -13,7 +13,7 @@
  * 5. A directory that is none any more, a link above all, is removed and never looked into: what it
  *    leads to is nobody's message. What a command left that cannot be removed holds up no other run,
  *    and no other message: a directory that is not empty is moved out of the way, never entered.
- * 6. Where no verb has messages, nothing here touches the disk.
+ * 6. Where no command has messages, nothing here touches the disk.
  *
  * @module
  */
@@ -27,6 +27,9 @@ import { MESSAGE_BYTES, messageText, publishMessage } from "./messages.ts";
 
 /** Where the directories are, one a run. */
 export const MESSAGES_DIR = "state/messages";
+
+/** False when nothing runs that has a directory, and the last look found none. */
+let mayBeThere = true;
 
 /** Where directories are moved that a command filled, and that are a human's to remove. */
 const LEFT_DIR = `${MESSAGES_DIR}/.left`;
@@ -57,6 +60,7 @@ export interface RunMessagesDeps {
  * @throws a system error; then the run must not start
  */
 export function makeMessages(run: string): void {
+  mayBeThere = true;
   Deno.mkdirSync(`${MESSAGES_DIR}/${run}`, { recursive: true, mode: 0o700 });
 }
 
@@ -146,8 +150,11 @@ export class RunMessages {
 
   /** Takes new messages, hands replies over, and clears up behind runs that have ended. */
   pump(): void {
+    if (!mayBeThere) return;
     const active = this.#deps.active();
     const there = names(MESSAGES_DIR) ?? [];
+    // What runs may put something in the place of its directory at any time.
+    mayBeThere = active.size > 0 || there.length >= LOOK_MAX || there.some(isRun);
     const runs = there.length < LOOK_MAX ? there : new Set([...active.keys(), ...there]);
     for (const run of runs) {
       if (!isRun(run)) continue;

@@ -8,6 +8,7 @@
  * @module
  */
 import { BUILD } from "#build";
+import type { Ledger } from "../ledger/ledger.ts";
 import { LedgerError } from "../ledger/ledger_error.ts";
 import type { LightRow } from "../ledger/types.ts";
 import { isoTime } from "../result.ts";
@@ -89,8 +90,24 @@ export function statusDocument(core: Core, agent: string, facts: StatusFacts | n
     shed: facts === null ? null : facts.shed,
     shedding: core.answers.pending(agent),
     messages: messages(core, agent),
-    recent: recent(core, agent),
+    recent: facts === null ? recent(core, agent) : recentKept(core, agent),
   };
+}
+
+/** The newest requests of each agent as they were at a commit of a ledger. */
+const known = new WeakMap<Ledger, Map<string, { readonly commits: number; list: unknown[] }>>();
+
+/** `recent` of a ledger that no transaction is open in: it is read again only after a change. */
+function recentKept(core: Core, agent: string): unknown[] {
+  const { ledger } = core;
+  const { commits } = ledger;
+  const kept = known.get(ledger) ?? new Map<string, { commits: number; list: unknown[] }>();
+  known.set(ledger, kept);
+  const before = kept.get(agent);
+  if (before?.commits === commits) return before.list;
+  const list = recent(core, agent);
+  kept.set(agent, { commits, list });
+  return list;
 }
 
 /** The newest requests of an agent; none when the ledger cannot be read any more. */

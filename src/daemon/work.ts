@@ -203,6 +203,13 @@ export class Work {
     this.#wake();
   }
 
+  /** True when nothing runs, waits, or lives on from an earlier run. */
+  get idle(): boolean {
+    const { runs, slots } = this.#core;
+    return runs.active.size === 0 && slots.running === 0 && slots.waiting() === 0 &&
+      this.#leftovers.size === 0;
+  }
+
   /** Takes up an `uncertain` row of an earlier daemon: what it holds is held. */
   hold(row: Pick<Row, "rid" | "agent" | "lock" | "pgid">): void {
     this.#leftovers.hold(row);

@@ -106,6 +106,8 @@ export class Ledger {
   #log: FileId | null = null;
   /** Bytes of the file when they were last looked at. */
   #size = 0;
+  /** Transactions that this writer committed. */
+  #commits = 0;
 
   private constructor(db: Database, now: () => number) {
     this.#db = db;
@@ -140,6 +142,11 @@ export class Ledger {
   /** How often a writer has opened this ledger. */
   get generation(): number {
     return Number(this.meta("ledger.generation") ?? "0");
+  }
+
+  /** How many transactions this writer has committed: nothing was changed while it stays the same. */
+  get commits(): number {
+    return this.#commits;
   }
 
   /** True when the last writer had closed the ledger before it was opened now. */
@@ -204,6 +211,7 @@ export class Ledger {
       tx.end();
       this.#tx = null;
     }
+    this.#commits++;
     this.#head = tx.head;
     for (const [agent, change] of tx.waiting) {
       this.#waiting.set(agent, (this.#waiting.get(agent) ?? 0) + change);

@@ -5,7 +5,7 @@
  *
  * Rules
  * 1. Every queue is scanned now and then: each `pollMs` while events arrive, each `fastPollMs` while
- *    they do not.
+ *    they do not. What recurs keeps to a grid of the clock, so that an idle process wakes seldom.
  * 2. Whether they arrive is found out: at the start by a probe file in the queue; later whenever the
  *    directory has changed and nobody told, and by every entry that a scan finds without its event.
  * 3. A queue that was removed or replaced is noticed within `pulseMs` and watched again.
@@ -23,6 +23,7 @@ import { errorCode } from "../errors.ts";
 import { randomHex } from "../names.ts";
 import { agentPaths } from "./agent_paths.ts";
 import { isAddressable } from "./entry_name.ts";
+import { untilGrid } from "./grid.ts";
 import { look } from "./look.ts";
 import { assertPinned } from "./pins.ts";
 import type { EntryEvent, Look } from "./types.ts";
@@ -478,7 +479,8 @@ export class SpoolWatch {
     if (mode === "watch") {
       // The ctime is known to the second only: the next full one is surely later than now.
       watched.completeFrom = Date.now() + 1000;
-      watched.nextPoll = performance.now() + this.#options.pollMs;
+      const now = performance.now();
+      watched.nextPoll = now + untilGrid(now, this.#options.pollMs);
       this.#options.log("watch", { agent: watched.agent, mode, why });
     } else {
       watched.completeFrom = Infinity;
@@ -518,20 +520,21 @@ export class SpoolWatch {
         this.#options.onScan(watched.agent, "changed");
       }
       if (now >= watched.nextPoll) {
-        watched.nextPoll = now +
-          (watched.mode === "watch" ? this.#options.pollMs : this.#fastPollMs);
+        const every = watched.mode === "watch" ? this.#options.pollMs : this.#fastPollMs;
+        watched.nextPoll = now + untilGrid(now, every);
         this.#options.onScan(watched.agent, "poll");
       }
       const probe = watched.probe?.until ?? Infinity;
       next = Math.min(next, watched.nextPoll, watched.nextPulse, probe, this.#burstEnd(watched));
       for (const until of watched.missed.values()) next = Math.min(next, until);
     }
-    if (next !== Infinity) this.#arm(Math.max(1, next - performance.now()));
+    // A timer counts whole milliseconds, and one that is early would be set twice.
+    if (next !== Infinity) this.#arm(Math.max(1, Math.ceil(next - performance.now())));
   }
 
   /** Looks at the directory itself: still the same one, and silent only when nothing changed? */
   #pulse(watched: Watched, now: number): void {
-    watched.nextPulse = now + this.#pulseMs;
+    watched.nextPulse = now + untilGrid(now, this.#pulseMs);
     if (this.#options.events === false) return;
     const seen = this.#lookAt(watched);
     if (watched.pin !== null && (seen === null || pinOf(seen) !== watched.pin)) {
