@@ -50,10 +50,10 @@ export function cancelledResult(
     ...coded("cancelled"),
     message: cancelWords(ask),
     hint: started
-      ? "What it did until then may stand; look before you send it again under a new key"
+      ? "What it did until then may stand; look before you send it again under a new id and key"
       : row.attempt > 1
-      ? "An earlier attempt may have done something; look before you send it again under a new key"
-      : "It was not started. If it is still wanted, send it again under a new key",
+      ? "An earlier attempt may have done something; look before you send it again under a new id and key"
+      : "It was not started. If it is still wanted, send it again under a new id and key",
     finished_at: isoTime(now_ms),
     audit,
   };

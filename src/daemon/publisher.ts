@@ -139,9 +139,9 @@ export class Publisher {
         ? {
           replays: row.replays,
           replayed_at: isoTime(this.#now()),
-          hint: `stored result from ${row.result.finished_at ?? "earlier"}` +
-            `${isOutputGone(row.result) ? ", its output is not kept any more" : ""}; ` +
-            "use a new id to run again",
+          hint: `This is the stored result from ${row.result.finished_at ?? "earlier"}` +
+            `${isOutputGone(row.result) ? "; its output is not kept any more" : ""}. ` +
+            "To run it again, send it under a new id and key (chb-request: another --intent)",
         }
         : { replays: row.replays };
       this.#result(row.agent, { ...resultFor(row, id), ...stored });

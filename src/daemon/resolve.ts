@@ -25,7 +25,7 @@ const WORDS = {
   failed: {
     human: "A human looked and says that it failed",
     lookup: "What became of it was looked up: it was not done",
-    hint: "If it is still wanted, send it again under a new key",
+    hint: "If it is still wanted, send it again under a new id and key",
   },
 } as const;
 

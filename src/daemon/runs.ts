@@ -511,15 +511,15 @@ const WORDS: Readonly<Record<string, { message: string; hint: string }>> = Objec
   "ok": { message: "The command finished", hint: "" },
   "timed-out": {
     message: "The command was ended at its time limit",
-    hint: "What it did until then may stand; look before you send it again under a new key",
+    hint: "What it did until then may stand; look before you send it again under a new id and key",
   },
   "cancelled": {
     message: "The request was cancelled",
-    hint: "What it did until then may stand; look before you send it again under a new key",
+    hint: "What it did until then may stand; look before you send it again under a new id and key",
   },
   "killed": {
     message: "The kill switch went up before the command started",
-    hint: "A human lowers it on the host; only then send the request again",
+    hint: "A human lowers it on the host with chb resume; only then send the request again",
   },
   "base-changed": {
     message: "The program or the command is not the one that a human trusted; nothing ran",
@@ -527,7 +527,7 @@ const WORDS: Readonly<Record<string, { message: string; hint: string }>> = Objec
   },
   "spawn-failed": {
     message: "The program could not be started; nothing ran",
-    hint: "Tell the person who runs the host",
+    hint: "Tell the person who runs the host: chb doctor looks at the programs",
   },
 });
 

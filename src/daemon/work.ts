@@ -876,7 +876,7 @@ export class Work {
       message: lapsed
         ? "No human answered in time; the request was not started"
         : "The request waited longer than its age limit and was not started",
-      hint: "If it is still wanted, send it again under a new key",
+      hint: "If it is still wanted, send it again under a new id and key",
       finished_at: isoTime(now),
       audit,
     };

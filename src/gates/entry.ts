@@ -13,7 +13,7 @@ export function killedRefusal(stage: "kill" | "recheck", up: string): Refusal {
     stage,
     reason: "killed",
     message: `The kill switch ${printable(up)} is up; nothing starts`,
-    hint: "A human lowers it on the host; only then send the request again",
+    hint: "A human lowers it on the host with chb resume; only then send the request again",
   };
 }
 

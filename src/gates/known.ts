@@ -38,7 +38,7 @@ export function fresh(c: Candidate, deps: GateDeps): Verdict {
     "fresh",
     "expired",
     `The request waited ${age} s, longer than its age limit`,
-    "If it is still wanted, send it again",
+    "If it is still wanted, send it again under a new id and key",
   );
 }
 
