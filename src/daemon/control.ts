@@ -63,7 +63,11 @@ export function applyControl(
   const command = CONTROL_COMMANDS.get(request.command);
   const args = command?.parse(request) ?? null;
   if (command === undefined || args === null) {
-    return { ok: false, message: "the request cannot be understood" };
+    return {
+      ok: false,
+      message:
+        "the daemon does not understand that: it may be of another version, see ./bin/chb doctor",
+    };
   }
   return command.apply({ ...context, by: request.by }, args);
 }
@@ -97,7 +101,11 @@ export function serveControl(
       } else {
         const request = parseControl(Deno.readTextFileSync(path));
         answer = request === null
-          ? { ok: false, message: "the request cannot be understood" }
+          ? {
+            ok: false,
+            message:
+              "the daemon does not understand that: it may be of another version, see ./bin/chb doctor",
+          }
           : applyControl(request, { ...context, ledger, name });
       }
     } catch (error) {

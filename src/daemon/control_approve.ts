@@ -58,12 +58,16 @@ function awaiting(
   const approval = context.ledger.approval(row.rid);
   const what = `${row.agent}/${row.id}`;
   if (approval === null) return `${what} needs nobody's word`;
-  if (row.state !== "pending") return `${what} does not wait any more: ${row.outcome ?? row.state}`;
+  if (row.state !== "pending") {
+    return `${what} does not wait any more: it is ${row.outcome ?? row.state}`;
+  }
   if (!states.includes(approval.state)) {
     return `${what} was approved${approval.by === null ? "" : ` by ${approval.by}`} before`;
   }
   if (approval.state === "waiting" && approval.until_ms < context.now()) {
-    return `${what} waited for a word until ${isoTime(approval.until_ms)}`;
+    return `${what} waited for a word until ${
+      isoTime(approval.until_ms)
+    }; the agent has to ask again`;
   }
   return { row, approval };
 }
@@ -99,7 +103,11 @@ export const controlApprove: ControlCommand<ApproveArgs> = {
       return no("the policy wants to know who says so: add --by NAME");
     }
     const plan = planOf(row, policy, trust, Deno.cwd());
-    if (plan === null) return no(`the policy does not let ${what} start any more`);
+    if (plan === null) {
+      return no(
+        `the policy does not let ${what} start any more: ./bin/chb deny ${what} --reason TEXT`,
+      );
+    }
     if (plan.changed !== null) {
       return no(
         `changed since a human trusted it: ${plan.changed}; look at it, then: ./bin/chb trust`,

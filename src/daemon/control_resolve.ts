@@ -49,7 +49,8 @@ export const controlResolve: ControlCommand<ResolveArgs> = {
     if (as === "retry" && row.request.length === 0) {
       return {
         ok: false,
-        message: `${what} cannot start again: what it asked for was lost with the ledger`,
+        message: `${what} cannot start again: what it asked for was lost with the ledger; ` +
+          "say --as done or --as failed",
       };
     }
     const now = context.now();

@@ -62,7 +62,7 @@ function keyFindings(policy: Policy): Finding[] {
   const findings: Finding[] = [];
   const warn = (path: string, message: string, mend: string) =>
     findings.push({ level: "warning", check: "keys", path: printable(path), message, mend });
-  if (fault !== null) warn("keys", `No key counts: ${fault}`, "");
+  if (fault !== null) warn("keys", `No key counts, so no signature holds: ${fault}`, "");
   for (const { file, why } of entries.values()) {
     if (why !== "") warn(`keys/${file}`, `No key: ${why}`, "");
   }
@@ -78,7 +78,7 @@ function keyFindings(policy: Policy): Finding[] {
 export function hostFindings(policy: Policy): Finding[] {
   const findings: Finding[] = [];
   for (const e of deniedUnderRoot(policy, Deno.cwd())) {
-    findings.push(finding(e.rule ?? "denied", e.path, e.message, ""));
+    findings.push(finding(e.rule ?? "denied", e.path, `${e.message}. ${e.hint}`, ""));
   }
   findings.push(...keyFindings(policy));
   for (const program of policyPrograms(policy)) {
@@ -92,7 +92,9 @@ export function hostFindings(policy: Policy): Finding[] {
     if (unfit.length > 0) continue;
     try {
       const denied = deniedProgram(program, Deno.realPathSync(program), Deno.cwd());
-      if (denied !== null) findings.push(finding(denied.rule, program, denied.message, ""));
+      if (denied !== null) {
+        findings.push(finding(denied.rule, program, `${denied.message}. ${denied.hint}`, ""));
+      }
     } catch (error) {
       const why = errorCode(error) ?? "unknown";
       findings.push(

@@ -366,6 +366,12 @@ async function serveLedger(
   // A terminal that goes away must not end the service.
   Deno.addSignalListener("SIGHUP", () => {});
   await bridge.run(() => {
+    if (trust.policy === null) {
+      log("WARN", "untrusted", {
+        message: "every verb is refused until a human trusts a policy",
+        mend: "./bin/chb trust",
+      });
+    }
     const line = `chb: ready root=${printable(Deno.cwd(), 400)} agents=${agents.join(",")}` +
       `${BUILD.source ? " source=true" : ""}${trust.policy === null ? " UNTRUSTED" : ""}\n`;
     try {

@@ -21,6 +21,9 @@ import { fileIdentity } from "../spool/layout.ts";
 import { look } from "../spool/look.ts";
 import { errorCode, FatalError } from "../errors.ts";
 
+/** What a person does about a stored policy that cannot be used. */
+const ANEW = "put one in force: ./bin/chb trust";
+
 /** Name in the ledger of the hashes that a human was shown last: path and SHA-256, as JSON. */
 export const HASHES = "trust.hashes";
 
@@ -49,16 +52,20 @@ export function loadPolicy(digest: string): Policy {
   try {
     bytes = Deno.readFileSync(policyPath(digest));
   } catch (cause) {
-    throw new FatalError(`Cannot load trusted policy ${digest}: ${errorCode(cause)}`, { cause });
+    throw new FatalError(`Cannot load trusted policy ${digest}: ${errorCode(cause)}; ${ANEW}`, {
+      cause,
+    });
   }
   if (sha256(bytes) !== digest) {
-    throw new FatalError(`Cannot load trusted policy ${digest}: its content has another digest`);
+    throw new FatalError(
+      `Cannot load trusted policy ${digest}: its content has another digest; ${ANEW}`,
+    );
   }
   const parsed = parsePolicy(bytes);
   if (!parsed.ok) {
     const first = parsed.errors[0];
     throw new FatalError(
-      `Cannot load trusted policy ${digest}: ${first?.path ?? ""} ${first?.message ?? ""}`,
+      `Cannot load trusted policy ${digest}: ${first?.path ?? ""} ${first?.message ?? ""}; ` + ANEW,
     );
   }
   return parsed.policy;

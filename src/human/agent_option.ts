@@ -23,6 +23,13 @@ function agents(): string[] {
     .map((entry) => entry.name).sort();
 }
 
+/** What to say instead of an agent that there is not. */
+function named(there: readonly string[]): string {
+  return there.length === 0
+    ? "none was served yet, trust a policy that names it: ./bin/chb trust"
+    : `name one with --agent: ${there.join(", ")}`;
+}
+
 /**
  * The agent of `--agent`, or null for all.
  *
@@ -34,9 +41,7 @@ export function agentOption(args: Parsed): string | null {
   if (isId(agent) && look(`spool/${agent}`)?.kind === "directory") return agent;
   throw new ExitError(
     EXIT.usage,
-    `there is no agent ${printable(agent, 80)} here: ${
-      agents().join(", ") || "none was served yet"
-    }`,
+    `there is no agent ${printable(agent, 80)} here: ${named(agents())}`,
   );
 }
 

@@ -105,16 +105,20 @@ function anchorOf(text: string): string {
   return match[1];
 }
 
+/** What a person does about a log that does not hold. */
+const LOOK = "Keep a copy of state/ as it is now, then find out who or what wrote there.\n";
+
 function sayFault(fault: AuditFault, anchor: string | undefined, io: Io): void {
   if (fault.problem === "anchor") {
     io.out(
       `NOT SOUND: no record has the hash ${anchor}\n` +
-        "The chain holds together, but it is not the one that the hash was noted from.\n",
+        "The chain holds together, but it is not the one that the hash was noted from, or that record is " +
+        "removed by age.\n" + LOOK,
     );
     return;
   }
   const where = fault.where === undefined ? "" : ` (${printable(fault.where)})`;
-  io.out(`NOT SOUND: record ${fault.seq} ${WORDS[fault.problem]}${where}\n`);
+  io.out(`NOT SOUND: record ${fault.seq} ${WORDS[fault.problem]}${where}\n${LOOK}`);
 }
 
 async function verify(args: Parsed, io: Io): Promise<number> {

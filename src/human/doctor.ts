@@ -83,6 +83,11 @@ function examPermissions(policy: Policy, granted: readonly string[]): Finding[] 
   return findings;
 }
 
+/** What a person does about a ledger that cannot be read. */
+const LEDGER_WORDS =
+  "Be the user who owns state/; when that is not it, look for the right one in a " +
+  "backup, and see ./bin/chb ledger --help";
+
 /** The ledger as a reader sees it, or null with a finding. */
 function openReader(exam: Exam): Ledger | null {
   if (look(LEDGER_PATH) === null) {
@@ -93,7 +98,9 @@ function openReader(exam: Exam): Ledger | null {
     return Ledger.open(LEDGER_PATH, { now: Date.now, mode: "reader" });
   } catch (error) {
     const why = error instanceof Error ? error.message : "unknown";
-    exam.findings.push(found("error", "ledger", LEDGER_PATH, printable(why, 300)));
+    exam.findings.push(
+      found("error", "ledger", LEDGER_PATH, printable(why, 300) + ". " + LEDGER_WORDS),
+    );
     return null;
   }
 }
@@ -102,7 +109,9 @@ function openReader(exam: Exam): Ledger | null {
 function examRoot(exam: Exam, granted: readonly string[], after: (policy: Policy | null) => void) {
   exam.look("permissions", selfAudit);
   if (BUILD.source) {
-    const message = "It runs from source: whoever can write that can change what it enforces";
+    const message =
+      "It runs from source: whoever can write that can change what it enforces. For more than " +
+      "a trial: end the daemon, compile, then ./bin/chb trust and start it again";
     const root = shellWord(Deno.cwd());
     const mend = `${sourceTask()} compile --policy ${root}/bridge.jsonc --out ${root}/bin/chb`;
     exam.findings.push(found("error", "source", "bin/chb", message, mend));
@@ -139,7 +148,7 @@ function examRoot(exam: Exam, granted: readonly string[], after: (policy: Policy
     exam.look("kill switch", examSwitches);
     examService(exam, [...policy?.agents.keys() ?? []].sort(), ledger);
     for (const directory of ["state", "work"]) {
-      if (broken) exam.fail(`space in ${directory}`, "see what is wrong with state/ first");
+      if (broken) exam.fail(`space in ${directory}`, "mend what is said of state/ first");
       else exam.look(`space in ${directory}`, () => examSpace(directory));
     }
     // What `chb unit` would print now is made from the policy that people edit.
@@ -217,8 +226,9 @@ export const doctor: Command = {
     const exam = new Exam();
     examRoot(exam, granted, (policy) => {
       if (unit === undefined) exam.leave("unit", "./bin/chb doctor --unit - < FILE");
-      else if (policy === null) exam.fail("unit", "there is no valid policy to compare with");
-      else exam.look("unit", () => examUnit(text, unitFacts(policy)));
+      else if (policy === null) {
+        exam.fail("unit", "there is no valid policy to compare with: ./bin/chb check");
+      } else exam.look("unit", () => examUnit(text, unitFacts(policy)));
       if (mounts === undefined) {
         exam.leave("mounts", "docker inspect NAME | ./bin/chb doctor --mounts -");
       } else {

@@ -91,7 +91,9 @@ function judge(mount: Mount, facts: MountFacts, name: string): Finding[] {
   }
   if (agent === "") {
     const denied = deniedSource(mount.source, !mount.writable);
-    return denied === null ? [] : [found("error", "mount-host", shown, denied.message)];
+    return denied === null
+      ? []
+      : [found("error", "mount-host", shown, `${denied.message}. ${denied.hint}`)];
   }
   const mend = facts.agents.includes(agent) ? `./bin/chb mounts --agent ${agent}` : "";
   if (role === undefined) {
@@ -120,11 +122,13 @@ function missing(mounts: readonly Mount[], facts: MountFacts, name: string): Fin
     mounts.some(({ source }) => inside(source, `${facts.root}/spool/${agent}`))
   );
   if (seen.length === 0) {
-    const message = "It has no directory of this bridge";
+    const message = "It has no directory of this bridge: mount those of one agent";
     return [found("warning", "mount-missing", name, message, "./bin/chb mounts")];
   }
   if (seen.length > 1) {
-    const message = `It has the directories of several agents: ${seen.join(", ")}`;
+    const message = `It has the directories of several agents: ${
+      seen.join(", ")
+    }; mount those of one`;
     findings.push(found("error", "mount-agents", name, message));
   }
   for (const agent of seen) {

@@ -21,6 +21,8 @@ const SILENT_S = 3 * STATUS_EVERY_S;
 const MAX_STATUS = 1024 * 1024;
 /** Milliseconds that the newest record may lie ahead of the clock. */
 const CLOCK_MS = 60_000;
+/** How a daemon is started anew, in words: a command would depend on how it was started. */
+const RESTART = "end ./bin/chb serve and start it again, or restart the service";
 
 /** What of a status file matters here; anything else in it is nobody's word. */
 interface Status {
@@ -75,12 +77,12 @@ export function examDaemon(serving: boolean): Finding[] {
   const version = text(facts["version"]);
   if (version !== "" && version !== BUILD.version) {
     const message = `The daemon is version ${printable(version, 40)}, bin/chb ${BUILD.version}: ` +
-      "end it and start it again";
+      RESTART;
     findings.push(found("warning", "other-version", "state/daemon.json", message));
   }
   const waiting = Array.isArray(facts["waiting"]) ? facts["waiting"] : [];
   for (const program of waiting) {
-    const message = "The daemon may run it only after its next start: end it and start it again";
+    const message = `The daemon may run it only after its next start: ${RESTART}`;
     findings.push(found("warning", "restart-due", text(program), message));
   }
   return findings;
@@ -92,11 +94,14 @@ export function examAgent(agent: string, ledger: Ledger | null, now: number): Fi
   const status = readStatus(agent);
   const path = `spool/${agent}`;
   if (status === null) {
-    const message = "It is not served: the daemon wrote no status for it";
+    const message =
+      "It is not served: the daemon wrote no status for it. When nothing else is wrong: " + RESTART;
     return [found("warning", "not-served", path, message, "")];
   }
   if (!(now - status.at <= SILENT_S * 1000)) {
-    const message = `The daemon holds the lock and wrote no status for ${SILENT_S} s`;
+    const message =
+      `The daemon holds the lock and wrote no status for ${SILENT_S} s. Look at its log, ` +
+      `then ${RESTART}`;
     findings.push(found("error", "silent", `${path}/inbox/status.json`, message));
   }
   if (status.state === "degraded") {
@@ -108,14 +113,15 @@ export function examAgent(agent: string, ledger: Ledger | null, now: number): Fi
   }
   if (status.watch.startsWith("poll")) {
     const message =
-      `No change events arrive (${status.watch}): it is looked at four times a second`;
+      `No change events arrive (${status.watch}): it is looked at four times a second. Nothing has ` +
+      "to be done, it only takes more of a processor";
     findings.push(found("note", "polling", path, message));
   }
   const pins = ledger === null ? null : storedPins(ledger, agent);
   const replaced = pins === null ? null : comparePins(pins, agent);
   if (replaced !== null) {
     const message = `${replaced}/ was replaced: the agent is not served until the daemon starts ` +
-      "again; then restart the sandbox";
+      `again: ${RESTART}; then restart the sandbox`;
     findings.push(found("error", "replaced", path, message));
   }
   return findings;
@@ -140,6 +146,8 @@ export function examClock(ledger: Ledger, now: number): Finding[] {
   if (last === undefined) return [];
   const at = Date.parse(text(object(JSON.parse(last.line))["at"]));
   if (!(at - now > CLOCK_MS)) return [];
-  const message = `The clock is ${Math.round((at - now) / 1000)} s behind the newest audit record`;
+  const message =
+    `The clock is ${Math.round((at - now) / 1000)} s behind the newest audit record: ` +
+    "set it right";
   return [found("warning", "clock", "state/ledger.db", message)];
 }

@@ -24,7 +24,8 @@ export function examSpace(directory: string): Finding[] {
   } catch (error) {
     const code = errorCode(error);
     if (code !== "ENOSPC" && code !== "EDQUOT") throw error;
-    const message = `Less than ${ROOM / CHUNK} MiB are free in it (${code})`;
+    const message = `Less than ${ROOM / CHUNK} MiB are free in it (${code}): make room; ` +
+      "./bin/chb reap removes what is too old";
     return [found("error", "no-space", directory, message, "")];
   } finally {
     file.close();

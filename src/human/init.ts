@@ -80,7 +80,8 @@ done
 case $root in
   /tmp/*|/var/tmp/*|/dev/shm/*)
     if [ "\${CHB_INIT_ANYWHERE:-}" != 1 ]; then
-      echo "chb init: $root is a temporary directory (CHB_INIT_ANYWHERE=1 allows it for a trial)" >&2
+      echo "chb init: $root is a temporary directory, and what lies there goes. Make an empty" >&2
+      echo "directory elsewhere, such as ~/.local/share/chb/NAME; for a trial: CHB_INIT_ANYWHERE=1" >&2
       exit 78
     fi ;;
 esac
@@ -105,7 +106,7 @@ ${heredoc("spool/main/inbox/README", INBOX_README)}
 chmod 0644 manage.sh bridge.jsonc bridge.schema.json spool/main/inbox/README
 
 if command -v selinuxenabled >/dev/null 2>&1 && selinuxenabled; then
-  chcon -R -t container_file_t spool work/main/staging || echo "chb init: chcon failed" >&2
+  chcon -R -t container_file_t spool work/main/staging || echo "chb init: chcon failed: a sandbox may not see the spool until its label is container_file_t" >&2
 fi
 
 cat <<CHB_END

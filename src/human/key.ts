@@ -102,7 +102,7 @@ export function keyScript(root: string, key: NewKey): string {
     "set -eu",
     "umask 077",
     `cd -- ${shellWord(root)}`,
-    "[ -d state ] && [ -d spool ] || { echo 'chb key: this is no bridge' >&2; exit 78; }",
+    "[ -d state ] && [ -d spool ] || { echo 'chb key: this is no bridge: run it in its root' >&2; exit 78; }",
     `for file in ${files.join(" ")}; do`,
     '  if [ -e "$file" ] || [ -L "$file" ]; then',
     '    echo "chb key: $file is there already; nothing was changed" >&2; exit 1',
@@ -200,7 +200,10 @@ function make(args: Parsed, io: Io): number {
   }
   const root = Deno.cwd();
   if (/\p{Cc}/u.test(root)) {
-    throw new ExitError(EXIT.config, "the path of this root has control characters in it");
+    throw new ExitError(
+      EXIT.config,
+      "the path of this root has control characters in it: move the root",
+    );
   }
   if (!args.json) {
     io.out(keyScript(root, key));

@@ -95,7 +95,8 @@ export const mounts: Command = {
       throw new ExitError(
         EXIT.config,
         look("spool")?.kind === "directory"
-          ? `no spool/${agent} yet: name the agent in bridge.jsonc, trust it, and serve it once`
+          ? `no spool/${agent} yet: say --agent with one that there is, or name it in bridge.jsonc, ` +
+            "trust that, and serve it once"
           : "no bridge here: run it in the root that the init script made",
       );
     }

@@ -22,7 +22,10 @@ export function planText(row: LightRow, approval: Approval | null, plan: Plan | 
   let text = lines.join("\n") + "\n";
   if (row.plan !== null) text += `the agent's plan:\n${quoted(row.plan)}`;
   if (row.note !== null) text += `the agent's note:\n${quoted(row.note)}`;
-  if (plan === null) return text + "the trusted policy does not let it start any more\n";
+  if (plan === null) {
+    return text + "the trusted policy does not let it start any more\n" +
+      (approval?.state === "waiting" ? `./bin/chb deny ${what} --reason TEXT\n` : "");
+  }
   return text + commandText(plan) +
     (approval?.state === "waiting"
       ? `./bin/chb approve ${what} ${shortDigest(plan.digest)}\n`

@@ -69,7 +69,9 @@ function verbFacts(verb: VerbPolicy, salt: string): Facts {
   const facts = new Map<string, string>();
   const { name: _name, program, argv, env, lookup, ...rest } = verb;
   facts.set("runs", [program, ...words(argv)].join(" "));
-  for (const [field, value] of Object.entries(rest)) facts.set(field, plain(value));
+  for (const [field, value] of Object.entries(rest)) {
+    facts.set(field, value === "" ? "(empty)" : plain(value));
+  }
   facts.set("env", environment(env, salt));
   if (lookup !== null) {
     const { program: asked, argv: asking, ...how } = lookup;

@@ -82,7 +82,7 @@ export const status: Command = {
       if (errorCode(error) === "ENOENT" || !serving) {
         if (args.json) io.out(JSON.stringify({ serving, ledger: null }) + "\n");
         else if (look(LEDGER_PATH) !== null) {
-          io.out("not serving; the ledger is empty or cannot be read\n");
+          io.out("not serving; the ledger is empty or cannot be read: see ./bin/chb doctor\n");
         } else io.out("not serving, and nothing was trusted yet: ./bin/chb trust, then serve\n");
         return EXIT.noDaemon;
       }

@@ -43,7 +43,7 @@ function requiredFiles(policy: Policy): [string, string][] {
       if (seen?.kind !== "file") {
         throw new ExitError(
           EXIT.config,
-          `verb "${verb.name}" requires ${path}: no plain file there`,
+          `verb "${verb.name}" requires ${path}: no plain file there; put it there, or take it out of requires`,
         );
       }
       out.set(path, sha256(Deno.readFileSync(path)));
@@ -148,7 +148,7 @@ export const trust: Command = {
       if (args.json) io.out(JSON.stringify({ ok: false, policy: policy.digest, compose }) + "\n");
       throw new ExitError(
         EXIT.config,
-        "a compose file hands over the host; nothing was changed",
+        "a compose file hands over the host; nothing was changed: mend the file, then trust again",
       );
     }
     if (args.flags["yes"] !== true) {

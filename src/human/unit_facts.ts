@@ -98,7 +98,10 @@ export function unitName(root: string): string {
 export function unitFacts(policy: Policy, name?: string): UnitFacts {
   const root = Deno.cwd();
   if (/[\p{Cc}"'\\:;]/u.test(root)) {
-    throw new ExitError(EXIT.config, "the root's name holds one of \" ' \\ : ; which no unit can");
+    throw new ExitError(
+      EXIT.config,
+      "the root's name holds one of \" ' \\ : ; which no unit can: move the root",
+    );
   }
   const state = look("state");
   if (state?.kind !== "directory") {

@@ -360,7 +360,7 @@ function inspect(db: DatabaseSync): { readonly pages: number; readonly mark: Sql
   if (version !== VERSION) {
     throw new LedgerError(
       "version",
-      `Cannot open ledger: its format is ${version}, this program knows ${VERSION}`,
+      `Cannot open ledger: its format is ${version}, this program knows ${VERSION}; use the program that wrote it, or a newer one`,
     );
   }
   const found = db.prepare(
