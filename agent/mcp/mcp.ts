@@ -193,7 +193,7 @@ function told(result: Result): CallToolResult {
     state === "uncertain"
       ? `${id}: uncertain, it may or may not have happened; a person decides. next: ${next}`
       : code === 0
-      ? `${id}: ${outcome}${hint === "" ? "" : ` (${hint})`}`
+      ? `${id}: ${outcome}${hint === "" ? "" : `. ${hint}`}`
       : `${id}: ${outcome}, code ${code} (${reason}): ${message}.${
         hint === "" ? "" : ` ${hint}.`
       } next: ${next}`,

@@ -613,7 +613,13 @@ export class Bridge {
     const { agent } = served;
     served.broken = role;
     served.stale = true;
-    this.#parts.log("ERROR", "role-replaced", { agent, role });
+    this.#parts.log("ERROR", "role-replaced", {
+      agent,
+      role,
+      message:
+        "it is served no more: start the daemon again and restart the sandbox, then lower the switch",
+      mend: `./bin/chb resume --agent ${agent}`,
+    });
     const name = `KILL.${agent}`;
     try {
       raiseSwitch(name, `${role}/ was replaced`);
@@ -818,7 +824,11 @@ export class Bridge {
         this.#furnish(agent.name);
         added = true;
       } catch (error) {
-        log("ERROR", "agent-not-served", { agent: agent.name, error: errorCode(error) });
+        log("ERROR", "agent-not-served", {
+          agent: agent.name,
+          error: errorCode(error),
+          mend: "./bin/chb doctor",
+        });
       }
     }
     log("INFO", "policy", { sha256: policy.digest });
@@ -826,7 +836,7 @@ export class Bridge {
     if (waiting.length > 0) {
       log("WARN", "restart-needed", {
         programs: waiting.join(","),
-        message: "trusted since the start, and may be run after the next one",
+        message: "trusted since the start: they may be run when the daemon was started again",
       });
     }
     this.#publishCatalogues();

@@ -130,7 +130,8 @@ function judgeAgent(agent: string, own: readonly number[], policy: AgentPolicy |
       check: "single-mount",
       path: `spool/${agent}`,
       message: `A single mount needs a daemon of another user than the agent's ${uid}: ` +
-        "inside, its owner could replace the role directories",
+        "inside, its owner could replace the role directories. Mount each directory by itself, or serve as " +
+        "another user",
       mend: `./bin/chb mounts`,
     });
   }
@@ -155,7 +156,8 @@ function judgeBase(owners: readonly number[]): Finding[] {
           level: "error",
           check: "too-many",
           path: "base",
-          message: `base/ holds more than ${MAX_BASE_ENTRIES} entries: too many to be looked at`,
+          message:
+            `base/ holds more than ${MAX_BASE_ENTRIES} entries, too many to be looked at: move away what no verb uses`,
           mend: "",
         });
         return findings;
@@ -235,7 +237,7 @@ function sameFileSystem(a: string, b: string): Finding[] {
   return [finding(
     "file-system",
     a,
-    `is on another file system than ${b}; entries are moved between them by rename`,
+    `is on another file system than ${b}; entries are moved between them by rename: have both on one`,
     mounted === undefined ? "" : `sudo umount ${shellWord(mounted)}`,
   )];
 }

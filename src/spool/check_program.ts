@@ -43,7 +43,9 @@ export function checkProgram(path: string, uid: number | null = ownUid()): Findi
   try {
     room = writableRoom(path);
     const fd = openRegular(path);
-    if (fd === null) return [say("program-type", "is no regular file", "")];
+    if (fd === null) {
+      return [say("program-type", "is no regular file: name the program itself", "")];
+    }
     try {
       // Not by the descriptor: the runtime asks there for the path that links lead to, which need not
       // be the granted one (P22).
@@ -64,7 +66,7 @@ export function checkProgram(path: string, uid: number | null = ownUid()): Findi
           )
           : say(
             "program-missing",
-            "is missing",
+            "is missing: install it, or name the path where it is",
             `command -v ${shellWord(path.slice(path.lastIndexOf("/") + 1))}`,
           ),
       ]
@@ -94,7 +96,11 @@ export function checkProgram(path: string, uid: number | null = ownUid()): Findi
   const owner = Number(stats.uid);
   if (uid === null) {
     findings.push({
-      ...say("program-owner", "was not checked for its owner: state/ is not writable", ""),
+      ...say(
+        "program-owner",
+        "was not checked for its owner: only the user who owns state/ can",
+        "",
+      ),
       level: "note",
     });
   } else if (owner !== 0 && owner !== uid) {
@@ -103,7 +109,7 @@ export function checkProgram(path: string, uid: number | null = ownUid()): Findi
   if (room !== null) {
     findings.push(say(
       "program-in-write-grant",
-      `lies in ${room}/, where the daemon may write`,
+      `lies in ${room}/, where the daemon may write: put a copy into base/ and name that`,
       `cp -- ${word} base/`,
     ));
   }
