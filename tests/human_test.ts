@@ -176,6 +176,7 @@ Deno.test("the init script refuses below a repository and in a temporary directo
     const temporary = await sh(script, dir);
     assertEquals(temporary.code, 78);
     assertStringIncludes(temporary.err, "temporary directory");
+    assertStringIncludes(temporary.err, "directory elsewhere");
     Deno.mkdirSync(join(dir, ".git"));
     Deno.mkdirSync(join(dir, "deep"));
     const repository = await sh(script, join(dir, "deep"), { CHB_INIT_ANYWHERE: "1" });
@@ -342,7 +343,7 @@ Deno.test("chb mounts prints no lines for an agent that has no directories", asy
   assertEquals((await bridge.chb("mounts", "--agent", "main")).code, 0);
   const { code, out, err } = await bridge.chb("mounts", "--agent", "other");
   assertEquals([code, out], [78, ""]);
-  assertStringIncludes(err, "no spool/other yet");
+  assertStringIncludes(err, "no spool/other yet: say --agent");
 });
 
 Deno.test("chb refuses words that a command does not take", async () => {

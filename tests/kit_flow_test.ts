@@ -117,7 +117,11 @@ Deno.test("in every shell: look, ask, follow, cancel, and find work again", asyn
     assertEquals(agent.runs, ++n, sandbox.name);
     const again = await ask(...words);
     assertEquals([again.code, again.out], [0, "restarted web\n"], tell(again));
-    assertStringIncludes(again.err, "stored result from", tell(again));
+    assertMatch(
+      again.err,
+      / succeeded\. This is the stored result from .*another --intent/,
+      tell(again),
+    );
     assertEquals(agent.runs, n, "the same line ran it twice");
 
     // Followed in two calls, whose output together is that of the command, once.

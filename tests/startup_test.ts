@@ -324,6 +324,7 @@ for (
     const next = await start(bridge);
     assertEquals([next.code, next.told], [null, []], next.log);
     assertMatch(next.log, /chb: ready .* UNTRUSTED\n/);
+    assertMatch(next.log, /^WARN untrusted .* mend="\.\/bin\/chb trust"$/m);
   });
 }
 

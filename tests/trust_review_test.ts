@@ -100,6 +100,9 @@ Deno.test("the review tells nothing when nothing but the text differs, and all t
   assertStringIncludes(text, "API_TOKEN=(not shown, ");
   assert(!text.includes("sesame") && !text.includes("do-not"), text);
   assert(!/description [,)]/.test(text), "an argument without words of its own");
+  const { description: _, ...silent } = VERB;
+  const none = policyLines(parsed({ ...SMALL, verbs: { a: silent } }), "salt").join("\n");
+  assert(!none.includes("description"), "a verb without words of its own");
 });
 
 Deno.test("every value of a policy that changes is told", () => {

@@ -57,7 +57,10 @@ function openReader(whole = false): Ledger | null {
   } catch (error) {
     if (error instanceof LedgerError && error.kind === "missing") return null;
     if (error instanceof LedgerError && error.kind === "corrupt") {
-      throw new ExitError(EXIT.finding, `${error.message}: the audit log does not hold`);
+      throw new ExitError(
+        EXIT.finding,
+        `${error.message}: the audit log does not hold. ${LOOK.trimEnd()}`,
+      );
     }
     throw error;
   }
@@ -85,7 +88,11 @@ export async function verified(anchor?: string): Promise<AuditReport> {
         ...(anchor === undefined ? {} : { anchor }),
       });
       if (report.ok && ledger === null && report.records > 0) {
-        throw new ExitError(EXIT.finding, `${LEDGER_PATH} is missing, and the audit log is there`);
+        throw new ExitError(
+          EXIT.finding,
+          `${LEDGER_PATH} is missing, and the audit log is there: look for it in a backup, and see ` +
+            "./bin/chb ledger --help",
+        );
       }
     } finally {
       ledger?.close();

@@ -95,8 +95,9 @@ export const cancel: Command = {
       throw new ExitError(
         EXIT.tryAgain,
         unwritten
-          ? `it could not be recorded (${error.code}); the command was asked to end all the same`
-          : "the running daemon did not answer; the command was asked to end all the same",
+          ? `it could not be recorded (${error.code}); the command was asked to end all the same: ` +
+            "see ./bin/chb doctor"
+          : "the running daemon did not answer; the command was asked to end all the same: see ./bin/chb status",
       );
     }
     if (args.json) io.out(JSON.stringify({ ok: true, ...data }) + "\n");

@@ -118,7 +118,12 @@ export const history: Command = {
       flush();
       if (!args.json && n === 0) io.out("Nothing of that kind is in the ledger\n");
       // Beside the lines, not among them: a program that reads them learns it too.
-      if (more) io.err(`There are more: these are the newest ${n}, --limit ${n * 10} shows more\n`);
+      if (more) {
+        const how = n < SHOWN_MAX
+          ? `--limit ${Math.min(n * 10, SHOWN_MAX)} shows more`
+          : "--agent, --verb and --outcome choose among all";
+        io.err(`There are more: these are the newest ${n}, ${how}\n`);
+      }
       return EXIT.ok;
     } finally {
       ledger.close();

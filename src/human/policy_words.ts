@@ -70,7 +70,7 @@ function verbFacts(verb: VerbPolicy, salt: string): Facts {
   const { name: _name, program, argv, env, lookup, ...rest } = verb;
   facts.set("runs", [program, ...words(argv)].join(" "));
   for (const [field, value] of Object.entries(rest)) {
-    facts.set(field, value === "" ? "(empty)" : plain(value));
+    facts.set(field, value === "" ? "none" : plain(value));
   }
   facts.set("env", environment(env, salt));
   if (lookup !== null) {
