@@ -15,7 +15,7 @@ import { AFTER_MS, type Point, points, Round, roundBridge, shims, SLOW } from ".
 import { cannotTrace, countCalls, type Effect, EFFECTS, killAt, lives } from "./helpers/tracer.ts";
 
 /** Points of a recovery, and of the round before it, of a run that does not take all. */
-const SAMPLE = { recovery: 8, crash: 6 };
+const SAMPLE = { recovery: 4, crash: 6 };
 
 const noTrace = cannotTrace();
 

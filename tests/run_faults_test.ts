@@ -8,6 +8,7 @@
 import { assertEquals, assertStringIncludes } from "@std/assert";
 import { DatabaseSync } from "node:sqlite";
 import { inRepository } from "../tools/launcher.ts";
+import { ENTRIES } from "../tools/wrapper.ts";
 import { type TestBridge, there, until } from "./helpers/bridge.ts";
 import { type Counted, countedBridge, marking } from "./helpers/counting.ts";
 
@@ -88,7 +89,7 @@ Deno.test("a shim that has recorded an outcome and does not tell of it is ended,
   Deno.removeSync(path);
   Deno.writeTextFileSync(
     path,
-    text.replaceAll(inRepository("main.ts"), inRepository("tests", "helpers", "mute_main.ts")),
+    text.replaceAll(ENTRIES.shim, inRepository("tests", "helpers", "mute_main.ts")),
     { mode: 0o755 },
   );
   await bridge.serve();
