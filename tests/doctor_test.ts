@@ -244,6 +244,16 @@ Deno.test("doctor finds an agent that is not served, a base/ too large to look a
   await bridge.stop();
   await bridge.serve();
   assertEquals((await examine(bridge)).seen, []);
+
+  // A plain file in the place of an agent that the policy names.
+  const place = bridge.path("spool/late");
+  Deno.renameSync(place, `${bridge.outside}/late`);
+  Deno.writeTextFileSync(place, "");
+  const filed = await examine(bridge);
+  Deno.removeSync(place);
+  Deno.renameSync(`${bridge.outside}/late`, place);
+  const seen = ["error wrong-type spool/late", "warning not-served spool/late"];
+  assertEquals(filed.seen.filter((one) => / spool\/late$/.test(one)), seen);
 });
 
 const ordinary = Deno.uid() !== 0;

@@ -12,13 +12,14 @@ import { parseArgs } from "@std/cli/parse-args";
 import { EXIT } from "../codes.ts";
 import { errorCode, FatalError } from "../errors.ts";
 import { Ledger } from "../ledger/ledger.ts";
-import { LedgerError, type LedgerErrorKind } from "../ledger/ledger_error.ts";
-import { isId, printable } from "../names.ts";
+import { LedgerError, type LedgerErrorKind, LOSSES } from "../ledger/ledger_error.ts";
+import { printable } from "../names.ts";
 import type { Policy } from "../policy/policy.ts";
 import { policyPrograms } from "../policy/programs.ts";
 import { checkLayout, checkProgram, ensureAgent, ensureState, lockState } from "../spool/layout.ts";
-import { look } from "../spool/look.ts";
-import type { Finding, Look } from "../spool/types.ts";
+import { daemonUid } from "../spool/daemon_uid.ts";
+import type { Finding } from "../spool/types.ts";
+import { agentsOnDisk, kindOf } from "./agents_on_disk.ts";
 import { Bridge } from "./bridge.ts";
 import { notGranted } from "./host_findings.ts";
 import { type Log, stderrLog } from "./log.ts";
@@ -28,15 +29,6 @@ import { TrustStore } from "./trust_store.ts";
 
 /** Milliseconds between two looks where change events arrive. */
 const POLL_MS = 5000;
-
-/** What a ledger may have suffered that a human can settle. */
-const LOSSES: ReadonlySet<LedgerErrorKind> = new Set([
-  "behind",
-  "corrupt",
-  "empty",
-  "foreign",
-  "missing",
-]);
 
 /**
  * What may pass without a human: a full disk, one that takes no changes for now, a device that
@@ -103,27 +95,6 @@ function isRoot(): boolean {
   return rooms.length > 1 || kindOf("bridge.jsonc") !== null;
 }
 
-/** Agents that have a place on disk, whatever it is that has their name there. */
-function agentsOnDisk(): string[] {
-  const agents = new Set<string>();
-  for (const room of ["spool", "work"]) {
-    if (kindOf(room) !== "directory") continue;
-    for (const entry of Deno.readDirSync(room)) {
-      if (!entry.isFile && isId(entry.name)) agents.add(entry.name);
-    }
-  }
-  return [...agents].sort();
-}
-
-/** What a path is, or null when there is nothing or it cannot be looked at. */
-function kindOf(path: string): Look["kind"] | null {
-  try {
-    return look(path)?.kind ?? null;
-  } catch {
-    return null;
-  }
-}
-
 /**
  * What is wrong with the root and with the programs of a policy.
  *
@@ -131,12 +102,10 @@ function kindOf(path: string): Look["kind"] | null {
  * @param granted programs that may be run, as policies name them
  */
 function rootFindings(policy: Policy | null, granted: ReadonlySet<string>): Finding[] {
-  const agents = new Set(agentsOnDisk());
-  for (const agent of policy?.agents.keys() ?? []) {
-    if (kindOf(`spool/${agent}`) !== null || kindOf(`work/${agent}`) !== null) agents.add(agent);
-  }
   return [
-    ...checkLayout([...agents].sort(), { queueMode: (agent) => policy?.agents.get(agent) ?? null }),
+    ...checkLayout(agentsOnDisk(policy), {
+      queueMode: (agent) => policy?.agents.get(agent) ?? null,
+    }),
     ...(policy === null
       ? []
       : policyPrograms(policy).flatMap((program) =>
@@ -240,8 +209,9 @@ export async function serve(
   // permissions without bounds cannot drop them, and is told so.
   const dropped = dropPrograms(programs, refused ? () => {} : log);
   if (refused) {
-    tell([...audit, ...allFindings(findings, granted)], log);
-    return EXIT.config;
+    const all = [...audit, ...allFindings(findings, granted)];
+    tell(all, log);
+    return await leave(refusal(all), parsed, log);
   }
   if (!dropped) return EXIT.config;
   // A human command holds the lock for a moment only.
@@ -262,7 +232,7 @@ export async function serve(
   }
   let end: number;
   try {
-    return await serveLocked(parsed, granted, log);
+    end = await serveLocked(parsed, granted, log);
   } catch (error) {
     // What is stored cannot be used: a person must look before anything is served.
     const refused = error instanceof LedgerError || error instanceof FatalError;
@@ -280,6 +250,26 @@ export async function serve(
   } finally {
     lock.release();
   }
+  return await leave(end, parsed, log);
+}
+
+/**
+ * The exit code of a start that findings refuse: what may pass is no matter of the layout, though
+ * nothing can be judged without a file in `state/`.
+ */
+function refusal(findings: readonly Finding[]): number {
+  const errors = findings.filter(({ level }) => level === "error");
+  if (errors.some(({ check }) => check !== "not-writable")) return EXIT.config;
+  try {
+    daemonUid();
+    return EXIT.tryAgain;
+  } catch (error) {
+    return passes(error) ? EXIT.tryAgain : EXIT.config;
+  }
+}
+
+/** Waits before a code that has the service started again. @returns the code */
+async function leave(end: number, parsed: Options, log: Log): Promise<number> {
   if (end === EXIT.tryAgain && !parsed.once) {
     log("WARN", "try-again", {
       message: "this process leaves, to be started again",
@@ -345,11 +335,11 @@ async function serveLedger(
   const trust = new TrustStore(granted);
   trust.reload(ledger);
   const { policy } = trust;
-  const agents = policy === null ? agentsOnDisk() : [...policy.agents.keys()].sort();
+  const agents = policy === null ? agentsOnDisk(null) : [...policy.agents.keys()].sort();
   const findings = rootFindings(policy, granted);
   if (findings.some((f) => f.level === "error")) {
     tell(findings, log);
-    return EXIT.config;
+    return refusal(findings);
   }
   const own = policy === null ? [] : policyPrograms(policy);
   // Only what was looked at is added to: nothing is made through a link that has an agent's name.

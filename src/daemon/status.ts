@@ -16,6 +16,8 @@ import type { Core } from "./core.ts";
 
 /** Seconds between two writings. */
 export const STATUS_EVERY_S = 5;
+/** What the last status of a service begins with that gave up by itself. */
+export const ENDED = "The bridge ended with a fault";
 
 export type ServiceState = "serving" | "untrusted" | "killed" | "degraded" | "stopped";
 
@@ -42,7 +44,7 @@ function stateOf(
   facts: StatusFacts | null,
 ): { state: ServiceState; why: string } {
   if (facts !== null && facts.fatal !== null) {
-    return { state: "stopped", why: `The bridge ended with a fault: ${facts.fatal}` };
+    return { state: "stopped", why: `${ENDED}: ${facts.fatal}` };
   }
   if (facts?.stopped === true) return { state: "stopped", why: "The bridge was stopped" };
   const policy = core.policy();

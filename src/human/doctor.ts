@@ -11,22 +11,22 @@
 import { BUILD } from "#build";
 import { EXIT } from "../codes.ts";
 import { errorCode, UsageError } from "../errors.ts";
-import { isId, printable } from "../names.ts";
-import { Ledger } from "../ledger/ledger.ts";
+import { printable } from "../names.ts";
+import type { Ledger } from "../ledger/ledger.ts";
 import { parsePolicy } from "../policy/parse_policy.ts";
 import type { Policy } from "../policy/policy.ts";
 import { policyPrograms } from "../policy/programs.ts";
+import { agentsOnDisk } from "../daemon/agents_on_disk.ts";
 import { hostFindings, notGranted, sourceTask } from "../daemon/host_findings.ts";
-import { LEDGER_PATH } from "../daemon/open_ledger.ts";
 import { selfAudit } from "../daemon/self_audit.ts";
 import { TrustStore } from "../daemon/trust_store.ts";
 import { checkLayout, lockState } from "../spool/layout.ts";
-import { look } from "../spool/look.ts";
 import { shellWord } from "../spool/shell_word.ts";
 import type { Finding } from "../spool/types.ts";
 import { insistOnRoot } from "./agent_option.ts";
 import { type Command, type Io, MAX_POLICY_BYTES } from "./command.ts";
 import { Exam, found } from "./exam.ts";
+import { openReader } from "./exam_ledger.ts";
 import { examMounts } from "./exam_mounts.ts";
 import { examAgent, examClock, examDaemon, examSwitches } from "./exam_service.ts";
 import { examSpace } from "./exam_space.ts";
@@ -37,12 +37,6 @@ import { unitFacts } from "./unit_facts.ts";
 
 /** Largest description of containers that is read, bytes. */
 const MAX_INPUT = 16 * 1024 * 1024;
-
-/** Agents that have a place in the spool. */
-function agentsOnDisk(): string[] {
-  return [...Deno.readDirSync("spool")].filter(({ isFile, name }) => !isFile && isId(name))
-    .map(({ name }) => name);
-}
 
 /** The policy that people edit: parsed, or what is wrong with it. */
 function editedPolicy(): { policy: Policy | null; findings: Finding[] } {
@@ -83,28 +77,6 @@ function examPermissions(policy: Policy, granted: readonly string[]): Finding[] 
   return findings;
 }
 
-/** What a person does about a ledger that cannot be read. */
-const LEDGER_WORDS =
-  "Be the user who owns state/; when that is not it, look for the right one in a " +
-  "backup, and see ./bin/chb ledger --help";
-
-/** The ledger as a reader sees it, or null with a finding. */
-function openReader(exam: Exam): Ledger | null {
-  if (look(LEDGER_PATH) === null) {
-    exam.leave("ledger", "there is none before the first start or trust");
-    return null;
-  }
-  try {
-    return Ledger.open(LEDGER_PATH, { now: Date.now, mode: "reader" });
-  } catch (error) {
-    const why = error instanceof Error ? error.message : "unknown";
-    exam.findings.push(
-      found("error", "ledger", LEDGER_PATH, printable(why, 300) + ". " + LEDGER_WORDS),
-    );
-    return null;
-  }
-}
-
 /** Everything that can be seen from within the root. */
 function examRoot(exam: Exam, granted: readonly string[], after: (policy: Policy | null) => void) {
   exam.look("permissions", selfAudit);
@@ -130,7 +102,7 @@ function examRoot(exam: Exam, granted: readonly string[], after: (policy: Policy
     if (ledger !== null) exam.look("trusted policy", () => void trust.reload(ledger));
     const policy = trust.policy ?? edited;
     let agents: string[] = [];
-    exam.look("agents", () => void (agents = agentsOnDisk().sort()));
+    exam.look("agents", () => void (agents = agentsOnDisk(policy)));
     exam.look(
       "layout",
       () => checkLayout(agents, { queueMode: (agent) => policy?.agents.get(agent) ?? null }),
@@ -173,7 +145,7 @@ function examService(exam: Exam, agents: readonly string[], ledger: Ledger | nul
     serving = lock === null;
   });
   if (serving === null) return;
-  exam.look("daemon", () => examDaemon(serving === true));
+  exam.look("daemon", () => examDaemon(serving === true, agents));
   for (const agent of agents) {
     if (serving) exam.look(`agent ${agent}`, () => examAgent(agent, ledger, Date.now()));
     else exam.leave(`agent ${agent}`, "no daemon serves");
@@ -245,7 +217,7 @@ export const doctor: Command = {
 };
 
 function examContainers(text: string, policy: Policy | null): Finding[] {
-  const agents = new Set([...agentsOnDisk(), ...policy?.agents.keys() ?? []]);
+  const agents = new Set([...agentsOnDisk(policy), ...policy?.agents.keys() ?? []]);
   const single = [...policy?.agents.values() ?? []].filter(({ mount }) => mount === "single");
   return examMounts(text, {
     root: Deno.cwd(),

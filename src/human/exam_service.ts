@@ -9,7 +9,7 @@ import { errorCode } from "../errors.ts";
 import { printable } from "../names.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import { raisedSwitches, switchAgent, switchText } from "../daemon/kill_switch.ts";
-import { STATUS_EVERY_S } from "../daemon/status.ts";
+import { ENDED, STATUS_EVERY_S } from "../daemon/status.ts";
 import { storedPins } from "../daemon/stored_pins.ts";
 import { comparePins } from "../spool/pins.ts";
 import type { Finding } from "../spool/types.ts";
@@ -51,7 +51,8 @@ function readStatus(agent: string): Status | null {
     if (!isFile || size > MAX_STATUS) throw new TypeError(`${path} is no status file`);
     bytes = Deno.readFileSync(path);
   } catch (error) {
-    if (errorCode(error) === "ENOENT") return null;
+    // A place of an agent that is no directory is a finding of the layout.
+    if (["ENOENT", "ENOTDIR"].includes(errorCode(error) ?? "")) return null;
     throw error;
   }
   const raw = object(JSON.parse(new TextDecoder().decode(bytes)));
@@ -67,10 +68,31 @@ function readStatus(agent: string): Status | null {
   };
 }
 
-/** Whether somebody serves. @param serving somebody holds the lock on `state/` */
-export function examDaemon(serving: boolean): Finding[] {
+/** Why the last daemon gave up, as it told these agents, or "": ": " and its words. */
+function lastWords(agents: readonly string[]): string {
+  for (const agent of agents) {
+    let status: Status | null;
+    try {
+      status = readStatus(agent);
+    } catch {
+      // What is wrong with the place of an agent is another finding.
+      continue;
+    }
+    if (status?.state === "stopped" && status.why.startsWith(ENDED)) return `: ${status.why}`;
+  }
+  return "";
+}
+
+/**
+ * Whether somebody serves.
+ *
+ * @param serving somebody holds the lock on `state/`
+ * @param agents whose status tells how the last service ended
+ */
+export function examDaemon(serving: boolean, agents: readonly string[]): Finding[] {
   if (!serving) {
-    return [found("warning", "not-serving", "state", "No daemon serves here", "./bin/chb serve")];
+    const message = `No daemon serves here${lastWords(agents)}`;
+    return [found("warning", "not-serving", "state", message, "./bin/chb serve")];
   }
   const facts = object(JSON.parse(Deno.readTextFileSync("state/daemon.json")));
   const findings: Finding[] = [];

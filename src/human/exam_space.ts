@@ -6,6 +6,7 @@
  */
 import { errorCode } from "../errors.ts";
 import { randomHex } from "../names.ts";
+import { roomCommand } from "../spool/check_layout.ts";
 import type { Finding } from "../spool/types.ts";
 import { found } from "./exam.ts";
 
@@ -16,7 +17,16 @@ const CHUNK = 1024 * 1024;
 /** Whether `ROOM` bytes fit into a directory. */
 export function examSpace(directory: string): Finding[] {
   const path = `${directory}/.space-${randomHex(8)}`;
-  const file = Deno.openSync(path, { write: true, createNew: true, mode: 0o600 });
+  let file: Deno.FsFile;
+  try {
+    file = Deno.openSync(path, { write: true, createNew: true, mode: 0o600 });
+  } catch (error) {
+    // No names left, read-only, a device that fails.
+    const code = errorCode(error);
+    if (code === undefined) throw error;
+    const message = `${directory} takes no new file (${code})`;
+    return [found("error", "not-writable", directory, message, roomCommand(directory, code))];
+  }
   try {
     const chunk = new Uint8Array(CHUNK);
     for (let written = 0; written < ROOM;) written += file.writeSync(chunk);

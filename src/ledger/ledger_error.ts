@@ -40,6 +40,15 @@ export type LedgerErrorKind =
 
 const FATAL: ReadonlySet<LedgerErrorKind> = new Set(["io", "corrupt", "behind", "forked"]);
 
+/** What a ledger may have suffered that a human can settle. */
+export const LOSSES: ReadonlySet<LedgerErrorKind> = new Set([
+  "behind",
+  "corrupt",
+  "empty",
+  "foreign",
+  "missing",
+]);
+
 /** A ledger that cannot be opened, read or written. */
 export class LedgerError extends Error {
   override name = "LedgerError";

@@ -97,8 +97,13 @@ export const STATE_ROOMS = Object.freeze(["policies", "runs", "control", "audit"
 function notWritable(code: string, mode: number): Finding[] {
   const refused = code === "EACCES" || code === "EPERM";
   if (refused && (mode & 0o700) !== 0o700) return [];
-  const mend = refused ? 'sudo chown "$(id -u)" -- state' : "df -h -- state";
+  const mend = refused ? 'sudo chown "$(id -u)" -- state' : roomCommand("state", code);
   return [finding("not-writable", "state", `takes no new file (${code})`, mend)];
+}
+
+/** The command that shows why a directory takes no new file; without space it may be out of names. */
+export function roomCommand(directory: string, code: string): string {
+  return `df -h -- ${directory}` + (code === "ENOSPC" ? ` && df -i -- ${directory}` : "");
 }
 
 /** @param own the daemon's user, or nobody when that is not known */
