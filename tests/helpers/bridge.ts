@@ -15,6 +15,15 @@ import { killPath } from "../../src/permissions.ts";
 import { cacheDirectory } from "./cache.ts";
 import { wrapperText } from "../../tools/wrapper.ts";
 
+// A test that fails leaves a bridge whose files may not fit either: both are shown then, not only
+// that one error hid the other.
+Object.defineProperty(SuppressedError.prototype, "cause", {
+  configurable: true,
+  get(this: SuppressedError) {
+    return new AggregateError([this.suppressed, this.error], "both failed, the first one first");
+  },
+});
+
 /** What a bridge is made of. */
 export interface BridgeOptions {
   /** Verbs as they stand in the policy. */
