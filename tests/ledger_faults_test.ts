@@ -10,6 +10,7 @@ import { DatabaseSync } from "node:sqlite";
 import { assertAgreement } from "./helpers/agreement.ts";
 import { type TestBridge, until, verb } from "./helpers/bridge.ts";
 import { type Counted, countedBridge } from "./helpers/counting.ts";
+import { doctorNames } from "./helpers/doctor.ts";
 import { lives } from "./helpers/tracer.ts";
 
 const MARK = ["base/mark.sh", "{idempotency_key}"];
@@ -34,6 +35,7 @@ Deno.test("S9 a ledger that somebody locks is waited for, and nothing is lost or
       return status?.["state"] === "degraded" && /BUSY/.test(String(status["why"]));
     }, 60_000);
     assertEquals(c.runs(), ["before"], "no intent, no start");
+    await doctorNames(bridge, /^error: spool\/main: .*BUSY/m);
     assert(lives(bridge.pid), "the daemon lives");
   } finally {
     other.exec("ROLLBACK");
@@ -103,6 +105,10 @@ for (const [what, damage, whole = false] of DAMAGE) {
     assertEquals(status?.["state"], "stopped");
     assertMatch(String(status?.["why"]), /ended with a fault: .*ledger/i);
     assert(await bridge.stop() !== 0, "giving up is told");
+    await doctorNames(
+      bridge,
+      whole ? /No daemon serves here: .*ledger/i : /^error: state\/ledger.db: /m,
+    );
     // Who starts it again is refused, as often as it is tried, and nothing runs.
     for (let tries = 0; tries < 2; tries++) {
       const { code, err } = await bridge.chb("once");

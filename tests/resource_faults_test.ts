@@ -9,13 +9,20 @@ import { assert, assertEquals, assertMatch } from "@std/assert";
 import { assertAgreement } from "./helpers/agreement.ts";
 import { type TestBridge, until, verb } from "./helpers/bridge.ts";
 import { type Counted, countedBridge, type CountedOptions } from "./helpers/counting.ts";
-import { cannotMount, SmallDisk } from "./helpers/small_disk.ts";
+import { doctorNames } from "./helpers/doctor.ts";
+import { AbortingDisk, cannotAbort, cannotMount, SmallDisk } from "./helpers/small_disk.ts";
 import { lives, processesOf } from "./helpers/tracer.ts";
 
 const noMount = cannotMount();
 const root = {
   ignore: noMount !== null,
   skip: noMount === null ? "" : ` # SKIP ${noMount}`,
+};
+
+const noAbort = cannotAbort();
+const aborting = {
+  ignore: noAbort !== null,
+  skip: noAbort === null ? "" : ` # SKIP ${noAbort}`,
 };
 
 const MARK = ["base/mark.sh", "{idempotency_key}"];
@@ -84,6 +91,8 @@ Deno.test({
     c.go();
     await degraded(bridge, /ENOSPC|FULL|space/);
     assertEquals(bridge.result("first")?.state, "running", "nothing is told that is not stored");
+    await doctorNames(bridge, /^error: spool\/main: .*(ENOSPC|FULL|space)/m);
+    await doctorNames(bridge, /^error: work: .*ENOSPC/m);
     disk.free();
     const result = await bridge.final("first", 30_000);
     assertEquals([result.outcome, result.exit_code], ["succeeded", 0]);
@@ -117,6 +126,8 @@ Deno.test({
       bridge.submit(change, { verb: "change" });
       await degraded(bridge, how === "space" ? /FULL|ENOSPC/ : /ENOSPC/);
       assertEquals(c.runs().filter((key) => key.endsWith(how)), [], "no intent, no start");
+      await doctorNames(bridge, /^error: spool\/main: .*(ENOSPC|FULL)/m);
+      await doctorNames(bridge, /^error: state: .*ENOSPC/m);
       if (how === "space") disk.free();
       else disk.inodes(0);
       await bridge.final(look, 30_000);
@@ -155,9 +166,63 @@ Deno.test({
     );
     assertEquals(bridge.result("first")?.state, "running", "nothing can be told");
     assert(lives(bridge.pid), "the daemon lives");
-    assertMatch(bridge.log, /EROFS/);
+    await until("the fault in the log", () => /EROFS/.test(bridge.log), 30_000);
+    await doctorNames(bridge, /^error: work: .*EROFS/m);
     await until("the mount", () => disk.readOnly(false));
     await once(c, ["first", "second"]);
+    await serving(bridge);
+  },
+});
+
+Deno.test({
+  name:
+    `S1 S4 a disk under the ledger that takes no changes ends the service, and a start goes on when it does${aborting.skip}`,
+  ignore: aborting.ignore,
+  async fn() {
+    await using c = await bridgeWith();
+    const { bridge } = c;
+    const state = bridge.path("state");
+    const kept = bridge.path("state-kept");
+    Deno.renameSync(state, kept);
+    Deno.mkdirSync(state);
+    using disk = new AbortingDisk(state);
+    await new Deno.Command("cp", { args: ["-a", `${kept}/.`, state] }).output();
+    // What the copy left to be written later would be lost, and was never promised by anybody.
+    await new Deno.Command("sync", { args: ["-f", state] }).output();
+    Deno.chmodSync(state, 0o700);
+    await bridge.serve();
+    await bridge.ask("before", { verb: "look" });
+    bridge.submit("running", { verb: "wait" });
+    await until("its state", () => bridge.result("running")?.state === "running");
+    disk.abort();
+    const waiting = ["look", "change"];
+    for (const id of waiting) bridge.submit(id, { verb: id });
+    await until("the end of the service", () => !lives(bridge.pid), 30_000);
+    assertEquals(await bridge.stop(), 70, bridge.log);
+    assertEquals(bridge.status()?.["state"], "stopped");
+    assertMatch(String(bridge.status()?.["why"]), /ended with a fault: .*ledger: disk I\/O error/);
+    await doctorNames(bridge, /^error: state: .*EROFS/m);
+    await doctorNames(bridge, /^warning: state: No daemon serves here: .*disk I\/O error/m);
+    // As a unit would start it again; the code is none that it leaves it at.
+    assertEquals((await bridge.chb("once")).code, 75);
+    assertEquals(c.runs(), ["before", "running"]);
+
+    // A machine that is started again: nothing that runs outlives it.
+    c.go();
+    for (const pid of processesOf(bridge.root)) Deno.kill(-pid, "SIGKILL");
+    await until("the mount", () => disk.repair(), 30_000);
+    await bridge.serve();
+    assertEquals((await bridge.final("running", 30_000)).state, "uncertain");
+    for (const id of waiting) {
+      assertEquals((await bridge.final(id, 30_000)).outcome, "succeeded", id);
+    }
+    const ids = ["before", "running", ...waiting];
+    await assertAgreement(bridge, {
+      ids,
+      starts: c.runs(),
+      mayBeUncertain: (id) => id === "running",
+    });
+    assertEquals(c.runs().toSorted(), ids.toSorted());
     await serving(bridge);
   },
 });
@@ -184,6 +249,11 @@ Deno.test("S1 without descriptors nothing is lost or run twice, and it goes on w
   c.go();
   await until("the fault in the log", () => /EMFILE/.test(bridge.log), 30_000);
   assert(lives(bridge.pid), "the daemon lives");
+  // As long after the last status as that takes: nothing can be written in its place.
+  const status = bridge.path("spool/main/inbox/status.json");
+  const at = new Date(Date.now() - 60_000).toISOString();
+  Deno.writeTextFileSync(status, JSON.stringify({ ...bridge.status(), at }));
+  await doctorNames(bridge, /^error: .*status.json: .*wrote no status for 15 s/m);
   await limit(bridge.pid, "--nofile=1024:1024");
   await once(c, ["before", "running", "meanwhile"]);
   await serving(bridge);

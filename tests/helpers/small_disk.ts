@@ -85,3 +85,74 @@ export class SmallDisk implements Disposable {
     if (this.#own) Deno.removeSync(this.path);
   }
 }
+
+/** Why no file system that fails for good can be mounted here, or null. */
+export function cannotAbort(): string | null {
+  if (Deno.uid() !== 0) return "needs root to mount a file system from a file";
+  try {
+    using disk = new AbortingDisk();
+    disk.abort();
+    return null;
+  } catch {
+    return "mounting ext4 from a file is not allowed here";
+  }
+}
+
+/**
+ * An ext4 file system in a file, which can stop taking changes while files in it are open: what the
+ * kernel does when a disk gives an error. It takes changes again when it is mounted anew, which
+ * nobody can do who has files open in it.
+ */
+export class AbortingDisk implements Disposable {
+  readonly path: string;
+  readonly #own: boolean;
+  readonly #image: string;
+
+  /** @param path where it is mounted; a new temporary directory by default */
+  constructor(path?: string) {
+    this.#image = Deno.makeTempFileSync({ prefix: "chb-image-" });
+    this.#own = path === undefined;
+    this.path = path ?? Deno.realPathSync(Deno.makeTempDirSync({ prefix: "chb-disk-" }));
+    Deno.truncateSync(this.#image, 32 << 20);
+    if (run("mkfs.ext4", ["-q", "-F", "-m", "0", this.#image]) && this.#mount()) return;
+    this.#remove();
+    throw new Error("Cannot mount");
+  }
+
+  #mount(): boolean {
+    return run("mount", ["-t", "ext4", "-o", "loop", this.#image, this.path]);
+  }
+
+  #remove(): void {
+    Deno.removeSync(this.#image);
+    if (this.#own) Deno.removeSync(this.path);
+  }
+
+  /** From now on it is read-only, for open files too. */
+  abort(): void {
+    assert(run("mount", ["-o", "remount,abort", this.path]), "remount");
+    const probe = join(this.path, NAME);
+    try {
+      Deno.writeTextFileSync(probe, "");
+    } catch (error) {
+      if (errorCode(error) === "EROFS") return;
+      throw error;
+    }
+    Deno.removeSync(probe);
+    throw new Error("It takes changes still");
+  }
+
+  /** Mounts it anew, as after a repair; false when files in it are open. */
+  repair(): boolean {
+    if (!run("umount", [this.path])) return false;
+    // Its first mount after an abort finishes what the journal has.
+    run("fsck.ext4", ["-p", this.#image]);
+    assert(this.#mount(), "mount");
+    return true;
+  }
+
+  [Symbol.dispose](): void {
+    run("umount", ["-l", this.path]);
+    this.#remove();
+  }
+}
