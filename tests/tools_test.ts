@@ -278,6 +278,7 @@ Deno.test("every task of deno.json runs a tool that is there", () => {
     "bench",
     "chb",
     "compile",
+    "compile-mcp",
     "conformance",
     "demo",
     "killpoints",
@@ -286,6 +287,11 @@ Deno.test("every task of deno.json runs a tool that is there", () => {
     "test",
   ]);
   for (const { command } of Object.values(tasks)) {
+    const [, config, name = ""] = /^deno task --config (\S+) (\w+)$/.exec(command) ?? [];
+    if (config !== undefined) {
+      assert(Object.hasOwn(readJson<DenoJson>(...config.split("/")).tasks, name), command);
+      continue;
+    }
     const [, tool = "", words = ""] =
       /^(?:SLOW=1 )?deno run -A ((?:tools|spec-conformance)\/[a-z_]+\.ts)((?: tests\/\w+\.ts)*)$/
         .exec(command) ?? [];
@@ -316,7 +322,7 @@ Deno.test("the tools import nothing of @std before it is decided which", () => {
   for (const [path, { imports }] of readModules()) {
     if (!/^tools\/[a-z_]+\.ts$/.test(path)) continue;
     // These run in a process of their own, with the decision in force.
-    if (["tools/bench_run.ts"].includes(path)) continue;
+    if (/^tools\/(bench|measure_triggers)_run\.ts$/.test(path)) continue;
     assertEquals(imports.filter(({ specifier }) => specifier.startsWith("@std")), [], path);
   }
 });

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { join } from "@std/path/join";
+import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import type { TestBridge } from "../tests/helpers/bridge.ts";
 

@@ -10,7 +10,7 @@
  *
  * @module
  */
-import { join } from "@std/path/join";
+import { join } from "node:path";
 import { TestBridge, verb } from "../tests/helpers/bridge.ts";
 import { envelopeOf, keyField, payloadOf, type Signer } from "../tests/helpers/signing.ts";
 import { ask, Floor, type Gathered, median, nap, quantile, spreadOf, warm } from "./bench_kit.ts";
