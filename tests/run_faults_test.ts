@@ -121,6 +121,7 @@ Deno.test("the time of a run counts from its own start, whatever daemon finds th
   assertEquals((await bridge.final("long", 30_000)).state, "uncertain");
   const told = bridge.audit().find((r) => r["event"] === "uncertain");
   assertEquals([told?.["id"], told?.["pgid"]], ["long", pgid], "its group lives");
-  c.go("long");
+  // Once their directory is gone nothing else would end it.
+  Deno.kill(-pgid, "SIGKILL");
   assertEquals(c.runs(), ["long"]);
 });
