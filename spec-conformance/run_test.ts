@@ -51,7 +51,10 @@ for (const name of COMPILED) {
         // The programs' paths are compiled in, so the work directory is chosen first.
         const work = join(directory, "work");
         const policy = join(directory, "bridge.jsonc");
-        Deno.writeTextFileSync(policy, policyText(work, name));
+        // What the adapter puts elsewhere than into a policy of chb.
+        const own = JSON.parse(policyText(work, name));
+        for (const key of ["keys", "base", "trusted"]) delete own[key];
+        Deno.writeTextFileSync(policy, JSON.stringify(own));
         const executable = join(directory, "chb");
         await compile("--policy", policy, "--out", executable);
         const command = `env CHB_DENO='${Deno.execPath()}' CHB_BINARY='${executable}' '${
