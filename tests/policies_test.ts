@@ -221,7 +221,7 @@ needs(
     policy.assertAllRan();
     const rights = inRepository("policies/kubernetes/base/rbac.yaml");
     const dry = await run("/usr/bin/kubectl", [
-      ...[`--kubeconfig=${cluster.kubeconfig}`, "--namespace=app", "--cache-dir=/nonexistent"],
+      ...[`--kubeconfig=${cluster.kubeconfig}`, "--namespace=app", "--cache-dir=/dev/null"],
       ...["apply", "--dry-run=client", "-f", rights],
     ]);
     assertEquals(dry.match(/created \(dry run\)/g)?.length, 3);

@@ -604,7 +604,7 @@ for (
   const [what, args, code, words] of [
     ["no root", [], 64, "usage:"],
     ["a command before the root", ["status", "--root", "x"], 64, "usage:"],
-    ["a root that is not there", ["--root", "/nonexistent/chb", "status"], 78, "init makes it"],
+    ["a root that is not there", ["--root", "/usr/share/chb/none", "status"], 78, "init makes it"],
     ["a directory that is no bridge", ["--root", "/usr/share", "serve"], 78, "run init first"],
     ["no command", ["--root", "/usr/share"], 64, "usage:"],
     ["a root that is a file", ["--root=/etc/passwd", "status"], 78, "no directory"],

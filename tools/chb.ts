@@ -68,6 +68,12 @@ function openRoot(root: string, command: readonly string[]): string {
     if (!Deno.statSync(path).isDirectory) throw new Stop(EXIT.config, `${path} is no directory`);
     return Deno.realPathSync(path);
   } catch (error) {
+    if (error instanceof Deno.errors.PermissionDenied) {
+      throw new Stop(
+        EXIT.config,
+        `This user may not look at ${path}. Run chb as the owner of the root`,
+      );
+    }
     if (!(error instanceof Deno.errors.NotFound)) throw error;
     throw new Stop(
       EXIT.config,
