@@ -181,12 +181,16 @@ Deno.test({
         });
         // Processor time: how long a busy machine lets it wait says nothing of the page.
         let best = Infinity;
+        let wall = Infinity;
         for (let tries = 0; tries < 3 && best > 2000; tries++) {
           const before = await page.busy();
+          const start = performance.now();
           await page.show(file);
+          wall = Math.min(wall, performance.now() - start);
           const spent = await page.busy() - before;
           best = Math.min(best, spent >= 0 ? spent : await page.busy());
         }
+        console.log(`    opened in ${Math.round(wall)} ms, ${Math.round(best)} ms of work`);
         assert(best < 2000, `${best} ms, page made in ${made} ms`);
       },
     );
@@ -278,36 +282,6 @@ Deno.test({
       },
     );
 
-    await t.step("axe finds nothing serious in light and dark, wide and on a phone", async () => {
-      const axe = await axeSource();
-      if (axe === null) {
-        console.log("    axe-core could not be fetched: not looked at");
-        return;
-      }
-      for (const [scheme, width] of [["light", 1280], ["dark", 390]] as const) {
-        await page.send("Emulation.setEmulatedMedia", {
-          features: [{ name: "prefers-color-scheme", value: scheme }],
-        });
-        await page.send("Emulation.setDeviceMetricsOverride", {
-          width,
-          height: 900,
-          deviceScaleFactor: 1,
-          mobile: width < 500,
-        });
-        await page.value(axe);
-        const found = await page.value<{ id: string; impact: string; node: string }[]>(
-          `axe.run(document, { resultTypes: ["violations"] }).then((r) => r.violations.map((v) => ({ id: v.id, impact: v.impact, node: v.nodes[0].html.slice(0, 200) })))`,
-        );
-        const grave = found.filter(({ impact }) => impact === "serious" || impact === "critical");
-        assertEquals(grave, [], `${scheme} ${width}`);
-        assertEquals(
-          await page.value(`document.documentElement.scrollWidth <= window.innerWidth`),
-          true,
-          `${width}: wider than the screen`,
-        );
-      }
-    });
-
     await t.step("a file that was cut short says so", async () => {
       const at = text.indexOf('<script type="application/json" class="rows">', text.length / 2);
       const to = text.indexOf("</script>", at);
@@ -319,6 +293,41 @@ Deno.test({
         /^This file is not whole: it holds 103000 of 105000 entries/,
       );
     });
+  },
+});
+
+const AXE_SOURCE = why === null ? await axeSource() : null;
+
+Deno.test({
+  name: "axe finds nothing serious in the report, light and dark, wide and on a phone" +
+    (skip || (AXE_SOURCE === null ? " # SKIP axe-core cannot be fetched" : "")),
+  ignore: AXE_SOURCE === null,
+  fn: async () => {
+    await using bridge = await filled(300, 20);
+    await using page = await Page.open();
+    await page.show(await makePage(bridge));
+    for (const [scheme, width] of [["light", 1280], ["dark", 390]] as const) {
+      await page.send("Emulation.setEmulatedMedia", {
+        features: [{ name: "prefers-color-scheme", value: scheme }],
+      });
+      await page.send("Emulation.setDeviceMetricsOverride", {
+        width,
+        height: 900,
+        deviceScaleFactor: 1,
+        mobile: width < 500,
+      });
+      await page.value(AXE_SOURCE ?? "");
+      const found = await page.value<{ id: string; impact: string; node: string }[]>(
+        `axe.run(document, { resultTypes: ["violations"] }).then((r) => r.violations.map((v) => ({ id: v.id, impact: v.impact, node: v.nodes[0].html.slice(0, 200) })))`,
+      );
+      const grave = found.filter(({ impact }) => impact === "serious" || impact === "critical");
+      assertEquals(grave, [], `${scheme} ${width}`);
+      assertEquals(
+        await page.value(`document.documentElement.scrollWidth <= window.innerWidth`),
+        true,
+        `${width}: wider than the screen`,
+      );
+    }
   },
 });
 
