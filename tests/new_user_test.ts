@@ -256,8 +256,14 @@ sandboxed(
     await first.kill();
     host.go("bb");
     // It has forgotten what it asked; the newest requests tell.
-    const recent = await agent(host, tools, `${helper} --recent`);
-    const id = /^(\S+)\t[^\t]*\tbuild\trelease 5$/m.exec(recent.out)?.[1];
+    // They are a few seconds old.
+    let recent = await agent(host, tools, `${helper} --recent`);
+    const listed = () => /^(\S+)\t[^\t]*\tbuild\trelease 5$/m.exec(recent.out)?.[1];
+    for (let tries = 0; tries < 40 && listed() === undefined; tries++) {
+      await new Promise((resolve) => setTimeout(resolve, 250));
+      recent = await agent(host, tools, `${helper} --recent`);
+    }
+    const id = listed();
     assert(id !== undefined, recent.out + recent.err);
     const rest = await agent(host, tools, `${helper} --result ${id} --follow --wait`);
     assertEquals([rest.code, rest.out], [0, "step 1 of bb\nstep 2 of bb\n"], rest.err);
