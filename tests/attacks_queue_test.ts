@@ -15,6 +15,11 @@ function mode(path: string): number {
   return (Deno.lstatSync(path).mode ?? 0) & 0o7777;
 }
 
+/** What the daemon said of entries: a busy machine may change between events and polls beside that. */
+function said(bridge: TestBridge): string[] {
+  return bridge.log.split("\n").filter((line) => !line.startsWith("INFO watch "));
+}
+
 function names(directory: string): string[] {
   return [...Deno.readDirSync(directory)].map((entry) => entry.name).sort();
 }
@@ -382,11 +387,11 @@ Deno.test("Q7 what cannot be removed is told once and tried no more, and costs n
         return now?.count === 1001 && now;
       });
       assertEquals(found.commands.length, 1);
-      const [records, lines] = [bridge.audit().length, bridge.log.split("\n").length];
+      const [records, lines] = [bridge.audit().length, said(bridge)];
       const before = cpu();
       await sleep(PASSES_MS);
       assert(cpu() - before < 75, "half of a processor went into names that cannot be handled");
-      assertEquals([bridge.audit().length, bridge.log.split("\n").length], [records, lines]);
+      assertEquals([bridge.audit().length, said(bridge)], [records, lines]);
       await attack.run(() => {}, () => {});
       assertEquals(told().length, 1, bridge.log);
       assertEquals(bridge.audit().filter((r) => r["event"] === "stuck").length, 1);
@@ -431,9 +436,9 @@ Deno.test("Q7 what cannot be removed is told once and tried no more, and costs n
         ]),
       );
       assertEquals(found.commands.length, 20);
-      const [records, lines] = [bridge.audit().length, bridge.log.split("\n").length];
+      const [records, lines] = [bridge.audit().length, said(bridge)];
       await sleep(PASSES_MS);
-      assertEquals([bridge.audit().length, bridge.log.split("\n").length], [records, lines]);
+      assertEquals([bridge.audit().length, said(bridge)], [records, lines]);
       // A human looks, makes room and removes the rest as told.
       for (const command of found.commands) await sh(command, bridge.root);
       assertEquals(names(bridge.path("work/main/claims")), []);
@@ -606,7 +611,7 @@ Deno.test("Q14 requests that are withdrawn under the daemon's hands are no error
   using outside = new Outside();
   await using bridge = await TestBridge.start(attacked(outside));
   const attack = new Attack(bridge, outside);
-  const lines = bridge.log.split("\n").length;
+  const before = said(bridge);
   const ids: string[] = [];
   const end = performance.now() + 2000;
   let withdrawn = 0;
@@ -642,7 +647,7 @@ Deno.test("Q14 requests that are withdrawn under the daemon's hands are no error
     "all runs",
     () => outside.runs().filter((l) => l.startsWith("w")).length === ids.length - withdrawn,
   );
-  assertEquals(bridge.log.split("\n").length, lines, bridge.log);
+  assertEquals(said(bridge), before);
   assertEquals(bridge.refused(), []);
   assertEquals((bridge.status() as { stuck: { count: number } }).stuck.count, 0);
   assertEquals(names(bridge.path("work/main/claims")), []);
