@@ -145,20 +145,20 @@ Deno.test("a shim that was stopped: the daemon ends a cancelled run itself, lock
       stuck: marking(["stuck"], { class: "mutating", lock: "one", timeout_s: 600 }),
       next: marking([], { class: "mutating", lock: "one" }),
     },
-    then: "case $2 in stuck) kill -STOP $PPID; sleep 60;; esac",
+    then: 'case $2 in stuck) kill -STOP $PPID; echo stopped >> "$MARKS"; sleep 60;; esac',
     limits: { concurrency: 2, grace_s: 0.2 },
   });
   const { bridge, runs } = counted;
   await bridge.serve();
   bridge.submit("stuck", { verb: "stuck" });
-  await until("the run", () => runs().includes("stuck"));
+  await until("a stopped shim", () => runs().includes("stopped"));
   bridge.submit("next", { verb: "next" });
   await until("the waiter", () => bridge.result("next")?.waiting_for === "lock");
   assertEquals((await bridge.chb("cancel", "stuck")).code, 0);
   const result = await bridge.final("stuck", 60_000);
   assertEquals([result.outcome, result.signal], ["cancelled", "SIGKILL"]);
   assertEquals((await bridge.final("next")).outcome, "succeeded");
-  assertEquals(runs(), ["stuck", "next"]);
+  assertEquals(runs(), ["stuck", "stopped", "next"]);
 });
 
 Deno.test("a request known under 32 ids takes no further one, and all of them see every state", async () => {
