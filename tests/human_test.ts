@@ -7,7 +7,7 @@ import { parseCommandLine, runHuman } from "../src/human/run_human.ts";
 import { GENERIC_PROGRAMS } from "../src/permissions.ts";
 import { parsePolicy } from "../src/policy/parse_policy.ts";
 import { policyPrograms } from "../src/policy/programs.ts";
-import { TestBridge, there, verb } from "./helpers/bridge.ts";
+import { TestBridge, there, until, verb } from "./helpers/bridge.ts";
 
 function recorder(): Io & { text: { out: string; err: string } } {
   const text = { out: "", err: "" };
@@ -318,6 +318,31 @@ Deno.test("chb status tells since when the daemon runs, whatever was trusted sin
   assertEquals(await since(), first);
   Deno.writeTextFileSync(bridge.path("state/KILL"), "");
   assertStringIncludes((await bridge.chb("status")).out, "./bin/chb resume\n");
+});
+
+Deno.test("a command that finds the lock held by nobody who serves does its work as soon as it is free", async () => {
+  await using bridge = await TestBridge.make();
+  const state = Deno.openSync(bridge.path("state"), { read: true });
+  using _ = state;
+  state.lockSync(true);
+  const told = bridge.chb("tell", "Are you there?", "--json");
+  const lost = bridge.chb("ledger", "accept-loss", "--reason", "a test");
+  await until("its question", () => [...Deno.readDirSync(bridge.path("state/control"))].length > 0);
+  state.unlockSync();
+  const began = performance.now();
+  const { code, out, err } = await told;
+  assertEquals(code, 0, err);
+  assert(performance.now() - began < 10_000, "nobody was waited for");
+  assertEquals(JSON.parse(out).n, 1, out);
+  assertEquals([...Deno.readDirSync(bridge.path("state/control"))], []);
+  assertStringIncludes((await lost).err, "nothing is lost");
+  const { out: replies } = await bridge.chb("replies");
+  assertEquals(replies.split("Are you there?").length, 2, replies);
+
+  // Who only looks is no daemon for anybody else who looks.
+  state.lockSync(false);
+  assertEquals((await bridge.chb("status")).code, 69);
+  assertStringIncludes((await bridge.chb("doctor")).out, "[not-serving]");
 });
 
 Deno.test("commands outside a root say so, and print no commands for a root", async () => {

@@ -14,6 +14,7 @@ import { fillPast, HOSTILE, PAST_END } from "./helpers/report_ledger.ts";
 const why = noChromium();
 const skip = why === null ? "" : ` # SKIP ${why}`;
 const ROWS = 100_000;
+const DAY_MS = 86_400_000;
 /** Looked for where it can be had; the program itself takes nothing from the npm registry. */
 const AXE = "npm:axe-core@4.10.3";
 
@@ -118,6 +119,28 @@ Deno.test("chb report tells what it left out, and refuses what it cannot do", as
   const late = Deno.readTextFileSync(await makePage(bridge, "--since", "2026-03-01"));
   assertMatch(late, /all that the ledger has since 2026-03-01 00:00/);
   assertMatch(late, /\d+ entries are from before that/);
+  // What was spent is told from then on as well, in whole days.
+  const past = new DatabaseSync(bridge.path("state/ledger.db"));
+  for (const day of ["2026-02-28", "2026-03-01"]) {
+    past.prepare("INSERT INTO spend_days VALUES ('main', ?, 5, 0)").run(Date.parse(day) / DAY_MS);
+  }
+  const spenders = (since: string) =>
+    past.prepare(
+      "SELECT COUNT(*) AS n FROM spends JOIN rows ON rows.rid = spends.rid " +
+        "WHERE received_ms >= ? AND rows.agent = 'main'",
+    ).get(Date.parse(since))?.["n"];
+  const counts = [spenders("1970-01-01"), spenders("2026-03-01")];
+  assert(Number(counts[0]) > Number(counts[1]) && Number(counts[1]) > 0, String(counts));
+  past.close();
+  for (const [n, since] of [[], ["--since", "2026-03-01T12:00"]].entries()) {
+    const text = Deno.readTextFileSync(await makePage(bridge, "--no-verify", ...since));
+    const spend = text.split('<section id="spend"')[1]?.split("</section>")[0] ?? "";
+    assertEquals(spend.includes("2026-02-28"), n === 0, spend);
+    assertStringIncludes(spend, "2026-03-01");
+    assertMatch(spend, new RegExp(`<td>main</td>\\s*<td class="n">${counts[n]}</td>`));
+  }
+  const none = Deno.readTextFileSync(await makePage(bridge, "--since", "2026-03-15"));
+  assertMatch(none, /Spend<\/h2><p class="quiet">Nothing in this time\./);
   // A disk that is full is told, and not by a short page alone.
   const full = await new Deno.Command("/bin/sh", {
     args: ["-c", "./bin/chb report --no-verify > /dev/full"],

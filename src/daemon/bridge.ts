@@ -66,6 +66,7 @@ import { Spends } from "./spends.ts";
 import { storeClock, storedClock } from "./stored_clock.ts";
 import { pinnedAgents, storedPins } from "./stored_pins.ts";
 import { STATUS_EVERY_S, statusDocument } from "./status.ts";
+import { type Still, Stills } from "./stills.ts";
 import { tellKeys } from "./tell_keys.ts";
 import type { OpenedLedger } from "./open_ledger.ts";
 import type { TrustStore } from "./trust_store.ts";
@@ -173,6 +174,9 @@ export class Bridge {
   readonly #mirror: AuditMirror;
   readonly #switches: SwitchWatch;
   readonly #notifier: Notifier;
+  readonly #stills: Stills;
+  /** What was told of as standing still. */
+  #still: readonly Still[] = [];
   #watch: SpoolWatch | null = null;
   #stopping = false;
   #woken = false;
@@ -240,6 +244,7 @@ export class Bridge {
     };
     core.slots.share(limits().concurrency, sharers(trust.policy));
     this.#core = core;
+    this.#stills = new Stills(pool, core.runs.active);
     this.#keeper = new AuditKeeper({
       ledger,
       text: parts.opened.text,
@@ -665,9 +670,28 @@ export class Bridge {
       if (due || !same || this.#core.runs.active.size > 0) this.#half();
       else this.#mirror.flush(this.#served.keys());
     });
-    if (now - this.#toldAt < STATUS_EVERY_S * 1000 - BEAT_MS / 2) return;
+    const due = now - this.#toldAt >= STATUS_EVERY_S * 1000 - BEAT_MS / 2;
+    this.#core.pool.beat(due);
+    this.#guard(() => this.#tellStill());
+    if (!due) return;
     this.#toldAt = now;
     this.#guard(() => this.#publishStatus());
+  }
+
+  /** Tells of processes that have come to stand still, and of those that go on. */
+  #tellStill(): void {
+    const still = this.#stills.list();
+    const before = this.#still;
+    const has = (list: readonly Still[], one: Still) =>
+      list.some(({ pid, id, agent }) => pid === one.pid && id === one.id && agent === one.agent);
+    const fresh = still.filter((one) => !has(before, one));
+    const gone = before.filter((one) => !has(still, one));
+    if (fresh.length + gone.length === 0) return;
+    this.#still = still;
+    for (const one of fresh) this.#parts.log("WARN", "shim-stands-still", { ...one });
+    for (const one of gone) this.#parts.log("INFO", "shim-goes-on", { ...one });
+    this.#daemonFile();
+    this.#publishStatus();
   }
 
   /** Milliseconds between two looks at everything while nothing happens. */
@@ -743,6 +767,7 @@ export class Bridge {
     this.#lookAtSwitches();
     this.#notifier.turn();
     this.#work.second();
+    this.#stills.look();
     this.#tellShed(false);
     if (core.publisher.hasMarks) this.#intake.flush();
     void this.#reap();
@@ -916,6 +941,7 @@ export class Bridge {
       fatal: this.#fatal?.message ?? null,
       pins: served.broken,
       recreated: served.recreated,
+      still: this.#still,
       shed: shed === null ? null : {
         count: shed.count,
         first: printable(shed.first),
@@ -966,6 +992,7 @@ export class Bridge {
       started_at: isoTime(this.#startedMs),
       agents: [...this.#served.keys()],
       waiting: policy === null ? [] : trust.waiting(policy),
+      still: this.#still,
     };
     try {
       Deno.writeTextFileSync("state/daemon.json.tmp", JSON.stringify(facts) + "\n", {

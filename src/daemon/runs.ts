@@ -27,6 +27,7 @@ import type {
 } from "../policy/policy.ts";
 import { commandDigest, resolveCommand, resolveLookup } from "../policy/resolve_command.ts";
 import { coded, isoTime, type OutputView, type Result } from "../result.ts";
+import { beatOf } from "../run/beat.ts";
 import { type Exit, type Order, RUN_FILES, type StreamEnd } from "../run/order.ts";
 import { markCancel, prepareRun, removeRun } from "../run/order_file.ts";
 import { isCancelMarked } from "../run/look_before_start.ts";
@@ -84,6 +85,8 @@ export interface ActiveRun {
   readonly since: number;
   /** How long it had gone on by then, milliseconds of the bridge's own clock. */
   readonly before_ms: number;
+  /** How much of that its shim was awake, as far as it told: none for a run of this daemon. */
+  readonly awake_ms: number;
   readonly timeout_ms: number;
   readonly grace_ms: number;
   /** It asks what became of an earlier run of the row. Its output is nobody's result. */
@@ -344,7 +347,7 @@ export class Runs {
     const { order, shim, run } = prepared;
     const { lookup = false, timeout_ms, grace_ms, policy } = order;
     const row = { rid, agent: order.agent, id: order.id, lock };
-    const limits = { timeout_ms, grace_ms, lookup, policy, before_ms: 0 };
+    const limits = { timeout_ms, grace_ms, lookup, policy, before_ms: 0, awake_ms: 0 };
     const active = this.#track(row, run, shim, limits);
     shim.send(run);
     return active;
@@ -356,7 +359,8 @@ export class Runs {
     run: string,
     limits: { timeout_ms: number; grace_ms: number; lookup: boolean; before_ms: number },
   ): ActiveRun {
-    const active = this.#track(row, run, null, { ...limits, policy: row.policy });
+    const awake_ms = beatOf(run) ?? 0;
+    const active = this.#track(row, run, null, { ...limits, policy: row.policy, awake_ms });
     if (row.cancel !== null && !limits.lookup) this.#mark(active);
     return active;
   }
@@ -371,6 +375,7 @@ export class Runs {
       lookup: boolean;
       policy: string;
       before_ms: number;
+      awake_ms: number;
     },
   ): ActiveRun {
     const { rid, agent, id, lock } = row;
@@ -389,6 +394,7 @@ export class Runs {
       },
       since: performance.now(),
       before_ms: limits.before_ms,
+      awake_ms: limits.awake_ms,
       timeout_ms: limits.timeout_ms,
       grace_ms: limits.grace_ms,
       lookup: limits.lookup,

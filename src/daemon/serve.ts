@@ -16,7 +16,14 @@ import { LedgerError, type LedgerErrorKind, LOSSES } from "../ledger/ledger_erro
 import { printable } from "../names.ts";
 import type { Policy } from "../policy/policy.ts";
 import { policyPrograms } from "../policy/programs.ts";
-import { checkLayout, checkProgram, ensureAgent, ensureState, lockState } from "../spool/layout.ts";
+import {
+  checkLayout,
+  checkProgram,
+  ensureAgent,
+  ensureState,
+  lockState,
+  lockStateSoon,
+} from "../spool/layout.ts";
 import { daemonUid } from "../spool/daemon_uid.ts";
 import type { Finding } from "../spool/types.ts";
 import { agentsOnDisk, kindOf } from "./agents_on_disk.ts";
@@ -215,11 +222,7 @@ export async function serve(
   }
   if (!dropped) return EXIT.config;
   // A human command holds the lock for a moment only.
-  let lock = lockState();
-  for (let tries = 0; lock === null && tries < 20; tries++) {
-    await new Promise((resolve) => setTimeout(resolve, 50));
-    lock = lockState();
-  }
+  const lock = await lockStateSoon();
   if (lock === null) {
     const pid = otherPid();
     log("ERROR", "locked", {

@@ -13,6 +13,7 @@ import { LedgerError } from "../ledger/ledger_error.ts";
 import type { LightRow } from "../ledger/types.ts";
 import { isoTime } from "../result.ts";
 import type { Core } from "./core.ts";
+import type { Still } from "./stills.ts";
 
 /** Seconds between two writings. */
 export const STATUS_EVERY_S = 5;
@@ -34,6 +35,8 @@ export interface StatusFacts {
   readonly pins: string | null;
   /** The role directory that was replaced before the bridge started, or null. */
   readonly recreated: string | null;
+  /** Processes of the bridge that stand still. */
+  readonly still: readonly Still[];
   /** The newest shed aggregate of this agent, or null. */
   readonly shed: { count: number; first: string; last: string; at: string } | null;
 }
@@ -67,8 +70,21 @@ function stateOf(
   const recreated = facts?.recreated ?? null;
   return {
     state: "serving",
-    why: recreated === null ? "" : `Restart the sandbox: ${recreated}/ was replaced`,
+    why: recreated === null
+      ? stillWords(agent, facts?.still ?? [])
+      : `Restart the sandbox: ${recreated}/ was replaced`,
   };
+}
+
+/** What an agent is told of processes that stand still: its own request, and no other agent's. */
+function stillWords(agent: string, still: readonly Still[]): string {
+  if (still.length === 0) return "";
+  const own = still.filter((one) => one.agent === agent);
+  const [first] = own;
+  const what = first === undefined
+    ? "A process of the bridge stands still"
+    : `What runs ${first.id}${own.length > 1 ? ` and ${own.length - 1} more` : ""} stands still`;
+  return `${what}; a human looks on the host: chb doctor`;
 }
 
 /** The status document; without `facts` it is the answer of `bridge.status`. */

@@ -237,12 +237,12 @@ export class Work {
 
   /**
    * Ends what went on too long after its limit, or after it was asked to end. For a run of an earlier
-   * daemon it counts from its own start: only the shim knows for how long the machine was awake
-   * before that, and it ends a run in time; this is for shims that stand still.
+   * daemon it goes on counting from the last beat of its shim: only that one knows for how long the
+   * machine was awake before, and it ends a run in time; this is for shims that stand still.
    */
   #backstop(active: ActiveRun, now: number): void {
-    const { grace_ms, markedAt, run, since, timeout_ms } = active;
-    const late = now - since > timeout_ms + grace_ms + BACKSTOP_MS ||
+    const { awake_ms, grace_ms, markedAt, run, since, timeout_ms } = active;
+    const late = awake_ms + now - since > timeout_ms + grace_ms + BACKSTOP_MS ||
       (markedAt !== null && now - markedAt > grace_ms + BACKSTOP_MS);
     if (!late || active.finished || this.#forced.has(run)) return;
     if (!runLocked(run)) return;

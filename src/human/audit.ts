@@ -18,7 +18,7 @@ import { AUDIT_PATH, LEDGER_PATH } from "../daemon/open_ledger.ts";
 import { Ledger } from "../ledger/ledger.ts";
 import { LedgerError } from "../ledger/ledger_error.ts";
 import type { RecordRef, StoredRecord } from "../ledger/types.ts";
-import { lockState } from "../spool/layout.ts";
+import { stateHeld } from "../spool/layout.ts";
 import { insistOnRoot } from "./agent_option.ts";
 import type { Command, Io, Parsed } from "./command.ts";
 
@@ -66,13 +66,6 @@ function openReader(whole = false): Ledger | null {
   }
 }
 
-/** True while a daemon, or another command, writes. */
-function isWritten(): boolean {
-  const lock = lockState();
-  lock?.release();
-  return lock === null;
-}
-
 /**
  * Verifies; what a running daemon is just about to write is not told as missing.
  *
@@ -98,7 +91,7 @@ export async function verified(anchor?: string): Promise<AuditReport> {
       ledger?.close();
     }
     const maybe = !report.ok && report.problem !== "anchor" && report.problem !== "altered";
-    if (!maybe || left === 1 || !isWritten()) return report;
+    if (!maybe || left === 1 || !stateHeld()) return report;
     await new Promise((resolve) => setTimeout(resolve, BETWEEN_MS));
   }
 }

@@ -1,6 +1,8 @@
 /**
  * How a human command reaches the ledger's one writer: it takes the lock and does the work, or
- * asks the daemon that holds it.
+ * asks the daemon that holds it. Who held it may have been no daemon, or one that has ended: as soon
+ * as nobody does any more, the command does the work after all, under the name that it asked under,
+ * so that what was done already is not done again.
  *
  * @module
  */
@@ -13,11 +15,14 @@ import { stderrLog } from "../daemon/log.ts";
 import { openLedger } from "../daemon/open_ledger.ts";
 import { Publisher } from "../daemon/publisher.ts";
 import { storedPins } from "../daemon/stored_pins.ts";
-import { lockState } from "../spool/layout.ts";
+import { lockState, stateHeld } from "../spool/layout.ts";
 import { holdPins } from "../spool/pins.ts";
 
 /** Milliseconds that a command waits for a running daemon. */
 const WAIT_MS = 15_000;
+/** Milliseconds between two looks for the answer, and between two looks whether anybody serves. */
+const LOOK_MS = 25;
+const HELD_MS = 100;
 
 /**
  * Applies a request, here or in the daemon.
@@ -52,26 +57,57 @@ export async function control(request: ControlRequest, waitMs = WAIT_MS): Promis
     );
   }
   const end = performance.now() + waitMs;
+  let heldAt = performance.now();
   for (;;) {
-    try {
-      const answer: ControlAnswer = JSON.parse(Deno.readTextFileSync(`${path}.answer`));
-      Deno.removeSync(`${path}.answer`);
-      return ok(answer);
-    } catch (error) {
-      if (errorCode(error) !== "ENOENT") throw error;
-    }
-    if (performance.now() > end) {
-      try {
-        Deno.removeSync(path);
-      } catch (error) {
-        if (errorCode(error) !== "ENOENT") throw error;
-      }
+    const answer = takeAnswer(path);
+    if (answer !== null) return ok(answer);
+    const now = performance.now();
+    if (now > end) {
+      withdraw(path);
       throw new ExitError(
         EXIT.tryAgain,
         "the running daemon did not answer, nothing was changed: try again, and look at ./bin/chb status",
       );
     }
-    await new Promise((resolve) => setTimeout(resolve, 25));
+    if (now - heldAt >= HELD_MS) {
+      heldAt = now;
+      const lock = stateHeld() ? null : lockState();
+      if (lock !== null) {
+        try {
+          return ok(takeAnswer(path) ?? instead(name, path, request));
+        } finally {
+          lock.release();
+        }
+      }
+    }
+    await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
+  }
+}
+
+/** The answer of a daemon, or null while there is none. */
+function takeAnswer(path: string): ControlAnswer | null {
+  try {
+    const answer: ControlAnswer = JSON.parse(Deno.readTextFileSync(`${path}.answer`));
+    Deno.removeSync(`${path}.answer`);
+    return answer;
+  } catch (error) {
+    if (errorCode(error) !== "ENOENT") throw error;
+    return null;
+  }
+}
+
+/** Does what nobody did who was asked; the lock on `state/` is held. */
+function instead(name: string, path: string, request: ControlRequest): ControlAnswer {
+  withdraw(path);
+  return alone(name, request);
+}
+
+/** Takes back what no daemon is to find any more. */
+function withdraw(path: string): void {
+  try {
+    Deno.removeSync(path);
+  } catch (error) {
+    if (errorCode(error) !== "ENOENT") throw error;
   }
 }
 

@@ -20,7 +20,7 @@ import { agentsOnDisk } from "../daemon/agents_on_disk.ts";
 import { hostFindings, notGranted, sourceTask } from "../daemon/host_findings.ts";
 import { selfAudit } from "../daemon/self_audit.ts";
 import { TrustStore } from "../daemon/trust_store.ts";
-import { checkLayout, lockState } from "../spool/layout.ts";
+import { checkLayout, stateHeld } from "../spool/layout.ts";
 import { shellWord } from "../spool/shell_word.ts";
 import type { Finding } from "../spool/types.ts";
 import { insistOnRoot } from "./agent_option.ts";
@@ -28,7 +28,7 @@ import { type Command, type Io, MAX_POLICY_BYTES } from "./command.ts";
 import { Exam, found } from "./exam.ts";
 import { openReader } from "./exam_ledger.ts";
 import { examMounts } from "./exam_mounts.ts";
-import { examAgent, examClock, examDaemon, examSwitches } from "./exam_service.ts";
+import { examAgent, examClock, examDaemon, examRuns, examSwitches } from "./exam_service.ts";
 import { examSpace } from "./exam_space.ts";
 import { examTrust } from "./exam_trust.ts";
 import { examUnit } from "./exam_unit.ts";
@@ -140,12 +140,11 @@ function digestOf(policy: Policy | null): string | null {
 function examService(exam: Exam, agents: readonly string[], ledger: Ledger | null): void {
   let serving: boolean | null = null;
   exam.look("lock", () => {
-    const lock = lockState();
-    lock?.release();
-    serving = lock === null;
+    serving = stateHeld();
   });
   if (serving === null) return;
   exam.look("daemon", () => examDaemon(serving === true, agents));
+  if (!serving && ledger !== null) exam.look("runs", () => examRuns(ledger));
   for (const agent of agents) {
     if (serving) exam.look(`agent ${agent}`, () => examAgent(agent, ledger, Date.now()));
     else exam.leave(`agent ${agent}`, "no daemon serves");

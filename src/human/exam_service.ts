@@ -11,6 +11,8 @@ import type { Ledger } from "../ledger/ledger.ts";
 import { raisedSwitches, switchAgent, switchText } from "../daemon/kill_switch.ts";
 import { ENDED, STATUS_EVERY_S } from "../daemon/status.ts";
 import { storedPins } from "../daemon/stored_pins.ts";
+import { beatOf, RUN_BEAT_MS } from "../run/beat.ts";
+import { readTaken, runLocked } from "../run/order_file.ts";
 import { comparePins } from "../spool/pins.ts";
 import type { Finding } from "../spool/types.ts";
 import { found } from "./exam.ts";
@@ -21,6 +23,8 @@ const SILENT_S = 3 * STATUS_EVERY_S;
 const MAX_STATUS = 1024 * 1024;
 /** Milliseconds that the newest record may lie ahead of the clock. */
 const CLOCK_MS = 60_000;
+/** Runs whose beat is looked at where no daemon does it, at most. */
+const MAX_RUNS = 200;
 /** How a daemon is started anew, in words: a command would depend on how it was started. */
 const RESTART = "end ./bin/chb serve and start it again, or restart the service";
 
@@ -107,7 +111,40 @@ export function examDaemon(serving: boolean, agents: readonly string[]): Finding
     const message = `The daemon may run it only after its next start: ${RESTART}`;
     findings.push(found("warning", "restart-due", text(program), message));
   }
+  const still = Array.isArray(facts["still"]) ? facts["still"] : [];
+  for (const one of still) {
+    const { pid, agent, id } = object(one);
+    const runs = text(id) === "" ? "" : `${text(agent)}/${text(id)}`;
+    findings.push(standsStill(typeof pid === "number" ? pid : null, runs));
+  }
   return findings;
+}
+
+/** A shim that stands still, and what lets it go on. */
+function standsStill(pid: number | null, runs: string): Finding {
+  const who = pid === null ? "A process of the bridge" : `Process ${pid} of the bridge`;
+  const what = runs === "" ? "" : `, which runs ${printable(runs, 200)},`;
+  const message =
+    `${who}${what} has stood still for some seconds: it was stopped, or this machine has ` +
+    "no time for it. Nothing ends its command in time meanwhile";
+  const mend = pid === null || !Number.isSafeInteger(pid) || pid <= 1 ? "" : `kill -CONT ${pid}`;
+  return found("warning", "stands-still", runs === "" ? "state/runs" : runs, message, mend);
+}
+
+/**
+ * Runs that outlived their daemon and stand still. While a daemon serves it knows better; here each
+ * is looked at twice, with a pause only when there is one to look at.
+ */
+export function examRuns(ledger: Ledger): Finding[] {
+  const seen = ledger.unfinished().flatMap(({ agent, id, state, run: first, lookup }) => {
+    const run = lookup ?? first;
+    if (state !== "running" || run === null || !runLocked(run)) return [];
+    return [{ run, runs: `${agent}/${id}`, beat: beatOf(run) }];
+  }).slice(0, MAX_RUNS);
+  if (seen.length === 0) return [];
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 4 * RUN_BEAT_MS);
+  return seen.filter(({ run, beat }) => beat !== null && beatOf(run) === beat && runLocked(run))
+    .map(({ run, runs }) => standsStill(readTaken(run)?.pgid ?? null, runs));
 }
 
 /** How one agent is served. */

@@ -9,7 +9,7 @@ import { EXIT } from "../codes.ts";
 import { ExitError, UsageError } from "../errors.ts";
 import { LedgerError } from "../ledger/ledger_error.ts";
 import { printable } from "../names.ts";
-import { lockState } from "../spool/layout.ts";
+import { lockStateSoon } from "../spool/layout.ts";
 import { byOption, insistOnRoot } from "./agent_option.ts";
 import type { Command } from "./command.ts";
 
@@ -36,13 +36,13 @@ export const ledger: Command = {
   options: ["reason", "by"],
   json: true,
   words: 1,
-  run(args, io) {
+  async run(args, io) {
     insistOnRoot();
     const [word] = args.positional;
     if (word !== "accept-loss") throw new UsageError("say what: chb ledger accept-loss");
     const reason = args.options["reason"];
     if (reason === undefined) throw new UsageError("--reason is missing: say what happened");
-    const lock = lockState();
+    const lock = await lockStateSoon();
     if (lock === null) {
       throw new ExitError(
         EXIT.refused,

@@ -8,7 +8,7 @@
 import { BUILD } from "#build";
 import { EXIT } from "../codes.ts";
 import { UsageError } from "../errors.ts";
-import { lockState } from "../spool/layout.ts";
+import { stateHeld } from "../spool/layout.ts";
 import { insistOnRoot } from "./agent_option.ts";
 import { verified } from "./audit.ts";
 import type { Command } from "./command.ts";
@@ -46,8 +46,7 @@ export const report: Command = {
       throw new UsageError("the page is for a browser: ./bin/chb report > report.html");
     }
     const chain = args.flags["no-verify"] === true ? null : await verified();
-    const lock = lockState();
-    lock?.release();
+    const serving = stateHeld();
     let facts: ReportFacts;
     // A chain that does not hold is what the page says first, not why there is none.
     const ledger = readLedger("whatever");
@@ -59,7 +58,7 @@ export const report: Command = {
         made_ms,
         since_ms,
         limit,
-        serving: lock === null,
+        serving,
         edited: isEdited(trusted),
         chain,
       });

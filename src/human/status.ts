@@ -9,10 +9,11 @@ import { errorCode, ExitError, UsageError } from "../errors.ts";
 import { printable } from "../names.ts";
 import { isoTime } from "../result.ts";
 import { Ledger } from "../ledger/ledger.ts";
-import { lockState } from "../spool/layout.ts";
+import { stateHeld } from "../spool/layout.ts";
 import { look } from "../spool/look.ts";
 import { raisedSwitches, switchAgent, switchText } from "../daemon/kill_switch.ts";
 import { LEDGER_PATH } from "../daemon/open_ledger.ts";
+import type { Still } from "../daemon/stills.ts";
 import { sha256 } from "../daemon/trust_store.ts";
 import { type Command, table } from "./command.ts";
 import { ownScreen, watchStatus } from "./status_watch.ts";
@@ -25,6 +26,8 @@ interface DaemonFacts {
   readonly agents: readonly string[];
   /** Programs of the policy that it may run only after its next start. */
   readonly waiting?: readonly string[];
+  /** Processes of the bridge that stand still, and what they run. */
+  readonly still?: readonly Still[];
 }
 
 /** True when what a human edits is not what is in force. */
@@ -71,9 +74,7 @@ export const status: Command = {
       return EXIT.ok;
     }
     if (plain) throw new UsageError("--plain belongs to --watch");
-    const lock = lockState();
-    lock?.release();
-    const serving = lock === null;
+    const serving = stateHeld();
     const facts = readDaemonFacts();
     let ledger: Ledger;
     try {
@@ -152,6 +153,11 @@ export const status: Command = {
         const why = switchText(name);
         if (why !== "") io.out(`  ${why}\n`);
         io.out(`  ./bin/chb resume${typeof agent === "string" ? ` --agent ${agent}` : ""}\n`);
+      }
+      for (const { pid, agent, id } of serving ? facts?.still ?? [] : []) {
+        const what = id === null ? "" : `, which runs ${printable(`${agent}/${id}`)}`;
+        io.out(`a process stands still${what}; let it go on:\n`);
+        io.out(pid === null ? "  ./bin/chb doctor\n" : `  kill -CONT ${pid}\n`);
       }
       const running = unfinished.filter((r) => r.state === "running").length;
       io.out(`running ${running}, pending ${unfinished.length - running}\n`);

@@ -19,7 +19,7 @@ import type { HistoryRow } from "../ledger/history_reads.ts";
 import { amountText } from "../policy/amount.ts";
 import { printable } from "../names.ts";
 import { isoTime } from "../result.ts";
-import { lockState } from "../spool/layout.ts";
+import { stateHeld } from "../spool/layout.ts";
 import { durationText } from "./report/duration_text.ts";
 import { durationOf, endOf, entries, type Entry } from "./report/entries.ts";
 import type { Io } from "./command.ts";
@@ -57,12 +57,11 @@ export interface Watched {
 
 /** Looks once. */
 export function look(now: number): Watched {
-  const lock = lockState();
-  lock?.release();
+  const serving = stateHeld();
   const ledger = readLedger();
   try {
     return {
-      serving: lock === null,
+      serving,
       switches: raisedSwitches().map((name) => ({ name, why: switchText(name) })),
       trusted: ledger.currentTrust() !== null,
       counts: ledger.history.counts(),
@@ -105,7 +104,7 @@ function stages(ledger: Ledger): [string, number][] {
 }
 
 function spend(ledger: Ledger, today: number): string[] {
-  return ledger.history.spendDays(READ).filter(({ day }) => day === today).map((d) =>
+  return ledger.history.spendDays(today, READ).filter(({ day }) => day === today).map((d) =>
     `${d.agent} ${amountText(d.spent)}${d.blocked ? ", stopped for today" : ""}`
   );
 }

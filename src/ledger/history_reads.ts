@@ -265,10 +265,16 @@ export class HistoryReads {
     ) => [textOf(row, "state") as Approval["state"], numberOf(row, "n")]));
   }
 
-  /** What agents spent a day, the newest day first. */
-  spendDays(limit: number): DaySpend[] {
+  /**
+   * What agents spent a day, the newest day first.
+   *
+   * @param from the first day that is told, days since the epoch; null for all
+   */
+  spendDays(from: number | null, limit: number): DaySpend[] {
     return this.#db.all(
-      "SELECT agent, day, spent, blocked FROM spend_days ORDER BY day DESC, agent LIMIT ?",
+      "SELECT agent, day, spent, blocked FROM spend_days WHERE day >= ? " +
+        "ORDER BY day DESC, agent LIMIT ?",
+      from ?? 0,
       limit,
     ).map((row) => ({
       agent: textOf(row, "agent"),
@@ -278,13 +284,14 @@ export class HistoryReads {
     }));
   }
 
-  /** What verbs were charged and still hold, agent by agent. */
-  spendByVerb(limit: number): VerbSpend[] {
+  /** What verbs were charged and still hold, agent by agent, for requests received since. */
+  spendByVerb(sinceMs: number | null, limit: number): VerbSpend[] {
     return this.#db.all(
       "SELECT rows.agent AS agent, verb, spends.state AS state, COUNT(*) AS n, " +
         `${total("granted")}, ${total("charged")} ` +
-        "FROM spends JOIN rows ON rows.rid = spends.rid " +
+        "FROM spends JOIN rows ON rows.rid = spends.rid WHERE received_ms >= ? " +
         "GROUP BY rows.agent, verb, spends.state ORDER BY rows.agent, verb, spends.state LIMIT ?",
+      sinceMs ?? 0,
       limit,
     ).map((row) => ({
       agent: textOf(row, "agent"),

@@ -333,7 +333,7 @@ function statusSchema(): Schema {
       every_s: { type: "number", exclusiveMinimum: 0, description: "Seconds between two." },
       at: matching(TIME, "When it was written, by the host's clock."),
       state: { enum: ["serving", "untrusted", "killed", "degraded", "stopped"] },
-      why: text("One sentence; empty while serving."),
+      why: text("One sentence; empty while it serves and nothing is wrong."),
       version: text("Version of the bridge."),
       source: { type: "boolean", description: "Run from source." },
       policy: nullable(matching(SHA256, "Digest of the trusted policy.")),

@@ -11,6 +11,9 @@
  * 4. Nothing that a shim does rejects into the daemon. A shim's words are believed only as far as
  *    they name the run that this shim was given; the truth is in the run directory.
  * 5. The end of the daemon, however it comes, leaves busy shims running (X18).
+ * 6. An idle shim is asked now and then whether it stands still. One that does not answer is told of
+ *    and taken last, and nothing else: it answers as soon as it goes on, and one that is given an
+ *    order and does not take it is replaced.
  *
  * @module
  */
@@ -30,6 +33,8 @@ const READY_MS = 30_000;
  * daemon a few milliseconds, which the request that made it necessary must not pay.
  */
 const REPLACE_MS = 20;
+/** Beats of the daemon without an answer after which an idle shim stands still. */
+const STILL_BEATS = 6;
 
 /** What a shim tells about the run that it was given. */
 export interface ShimLine {
@@ -95,6 +100,8 @@ class PoolShim implements Shim {
   /** Monotonic time at which it said that it is ready. */
   readyAt: number | null = null;
   run: string | null = null;
+  /** Beats since it was asked whether it stands still; null when it has answered. */
+  asked: number | null = null;
 
   constructor(child: Deno.ChildProcess) {
     this.#child = child;
@@ -123,6 +130,18 @@ class PoolShim implements Shim {
 
   #write(line: string): void {
     this.#stdin.write(new TextEncoder().encode(line)).catch(() => {});
+  }
+
+  /** Asks whether it stands still, unless an answer is owed. */
+  ask(): void {
+    if (this.asked !== null) return;
+    this.asked = 0;
+    this.#write("ping\n");
+  }
+
+  /** It is idle and has not answered for long. */
+  get still(): boolean {
+    return this.state === "idle" && this.asked !== null && this.asked >= STILL_BEATS;
   }
 
   /** Ends its standard input: it leaves, or leaves after its run. */
@@ -189,6 +208,33 @@ export class ShimPool {
     return [...this.#shims].map((shim) => shim.pid);
   }
 
+  /** Pids of idle shims that stand still. */
+  get still(): number[] {
+    return [...this.#shims].filter((shim) => shim.still).map((shim) => shim.pid);
+  }
+
+  /** What busy shims run. */
+  get runs(): { readonly pid: number; readonly run: string }[] {
+    const list: { pid: number; run: string }[] = [];
+    for (const { pid, run, state } of this.#shims) {
+      if (state === "busy" && run !== null) list.push({ pid, run });
+    }
+    return list;
+  }
+
+  /**
+   * One beat of the daemon, by which it is counted how long a shim owes an answer: a daemon that did
+   * not come to read one has not come to beat either.
+   *
+   * @param ask asks the idle ones anew
+   */
+  beat(ask: boolean): void {
+    for (const shim of this.#shims) {
+      if (shim.asked !== null) shim.asked++;
+      if (ask && shim.state === "idle") shim.ask();
+    }
+  }
+
   /**
    * Changes how many runs may go on at once, as when another policy comes into force. Shims that
    * are too many leave when they have finished a run.
@@ -215,12 +261,18 @@ export class ShimPool {
   take(reuse: boolean): Shim | null {
     if (this.#closed) return null;
     let found: PoolShim | null = null;
+    let still: PoolShim | null = null;
     for (const shim of this.#shims) {
       if (shim.state !== "idle") continue;
+      if (shim.still) {
+        still = shim;
+        continue;
+      }
       found = shim;
       // The oldest idle shim is the one that has run most; keep it for runs that it survives.
       if (reuse) break;
     }
+    found ??= still;
     if (found === null) return null;
     found.state = "taken";
     found.spent = !reuse;
@@ -334,6 +386,10 @@ export class ShimPool {
   /** Takes in one line. Returns why the shim is of no use, when it says so; else "". */
   #line(shim: PoolShim, line: string): string {
     if (line.startsWith("fault ")) return line;
+    if (line === "pong") {
+      shim.asked = null;
+      return "";
+    }
     if (shim.state === "starting" && line.startsWith("ready ")) {
       if (line !== `ready ${shim.pid}`) {
         shim.abandon();

@@ -40,6 +40,7 @@ import { Buffer } from "node:buffer";
 import { EXIT } from "../codes.ts";
 import { errorCode } from "../errors.ts";
 import { isRun, printable } from "../names.ts";
+import { Beat } from "./beat.ts";
 import { readBounded } from "./bounded_file.ts";
 import { EMPTY_STREAM, type StoredExit, writeExit } from "./exit_record.ts";
 import { giveUpGrants } from "./give_up_grants.ts";
@@ -305,6 +306,7 @@ async function runLocked(run: string, dir: string, handle: Deno.FsFile): Promise
   if (!take(dir)) return { words: `gone ${run}`, stored: null };
   let child: Deno.ChildProcess | null = null;
   try {
+    using _beat = new Beat(dir);
     // The order is read and judged while the disk works; nothing starts before both are done.
     const durable = sync(handle);
     const read = readTakenOrder(dir, run);
@@ -381,10 +383,11 @@ function readInput(buffer: Uint8Array): number | null {
 /**
  * Serves orders until standard input ends.
  *
- * Lines in: `hint <run>`, before the commit that may start it, and `<run>`. Lines out: `ready <pid>` once; then for each order `exit <run>` when its
- * outcome is recorded and this process is about to end, `exit <run> reusable` when it is recorded
- * and the next order is welcome, or `gone <run>` when there was no order to take and nothing was
- * started. `fault …` instead of `ready` says why this process will not work.
+ * Lines in: `hint <run>`, before the commit that may start it, `<run>`, and `ping`. Lines out: `ready
+ * <pid>` once; `pong` for each `ping`; for each order `exit <run>` when its outcome is recorded and
+ * this process is about to end, `exit <run> reusable` when it is recorded and the next order is
+ * welcome, or `gone <run>` when there was no order to take and nothing was started. `fault …` instead
+ * of `ready` says why this process will not work.
  *
  * Needs the permissions of the program and gives most of them up. Must be started as the leader
  * of its own session.
@@ -416,6 +419,7 @@ export async function runShim(): Promise<number> {
       const hinted = line.startsWith(HINT) ? line.slice(HINT.length) : null;
       if (hinted === null) {
         if (isRun(line)) await runOrder(line);
+        else if (line === "ping") say("pong");
       } else if (isRun(hinted)) readAhead(hinted);
     }
   }

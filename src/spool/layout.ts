@@ -14,7 +14,7 @@ export { type AgentPaths, agentPaths } from "./agent_paths.ts";
 export { checkLayout, type LayoutOptions } from "./check_layout.ts";
 export { checkProgram, fileIdentity } from "./check_program.ts";
 export { daemonUid } from "./daemon_uid.ts";
-export { lockState, type StateLock } from "./state_lock.ts";
+export { lockState, lockStateSoon, stateHeld, type StateLock } from "./state_lock.ts";
 
 /**
  * Makes those directories of `state/` that are missing. Write permission on `./state`.

@@ -17,6 +17,7 @@ import { entries } from "./entries.ts";
 export const LISTED = 10;
 /** Days and verbs whose spend the page lists. */
 export const SPEND_LISTED = 60;
+const DAY_MS = 86_400_000;
 /** Records of what people did that are looked at, so that the page can say how many there are. */
 const DEEDS = [
   "trusted",
@@ -106,8 +107,12 @@ export function gather(
     in_ledger: { requests: rows.all, refusals: history.countRefusals(null) },
     approvals: history.approvals(since_ms, LISTED),
     approval_counts: history.approvalCounts(since_ms),
-    spend_days: history.spendDays(SPEND_LISTED),
-    spend_verbs: history.spendByVerb(SPEND_LISTED),
+    // Whole days, that of the first moment included; today always, since it can be what needs a human.
+    spend_days: history.spendDays(
+      since_ms === null ? null : Math.floor(Math.min(since_ms, known.made_ms) / DAY_MS),
+      SPEND_LISTED,
+    ),
+    spend_verbs: history.spendByVerb(since_ms, SPEND_LISTED),
     deeds,
     deed_count: DEEDS.reduce((n, event) => n + (events.get(event) ?? 0), 0),
     events,

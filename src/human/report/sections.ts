@@ -352,7 +352,8 @@ export function approvalSection(facts: ReportFacts): Html {
 export function spendSection(facts: ReportFacts): Html {
   const { spend_days, spend_verbs } = facts;
   if (spend_days.length === 0 && spend_verbs.length === 0) {
-    return section("spend", "Spend", nothing("No verb spends anything."));
+    const none = facts.since_ms === null ? "No verb spends anything." : "Nothing in this time.";
+    return section("spend", "Spend", nothing(none));
   }
   const days = spend_days.map((d) =>
     html`
