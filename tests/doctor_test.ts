@@ -13,6 +13,7 @@ import { examUnit } from "../src/human/exam_unit.ts";
 import type { UnitFacts } from "../src/human/unit_facts.ts";
 import { unitFiles } from "../src/human/unit_text.ts";
 import type { Ledger } from "../src/ledger/ledger.ts";
+import { checkProgram } from "../src/spool/check_program.ts";
 import type { Finding } from "../src/spool/types.ts";
 import { TestBridge, until, verb } from "./helpers/bridge.ts";
 import { sh } from "./helpers/outside.ts";
@@ -45,13 +46,16 @@ async function examine(
   };
 }
 
+/** The user who runs the tests does without it, or is root. */
+const SUDO = 'sudo() { "$@"; }\n';
+
 /** Runs the mends as they stand, each once. */
 async function mend(bridge: TestBridge, findings: readonly Finding[]): Promise<void> {
   for (const command of new Set(findings.map((finding) => finding.mend))) {
     if (command === "./bin/chb trust") {
       const { code, said } = await answer(command, bridge.root, "yes");
       assertEquals(code, 0, said);
-    } else if (command !== "") await sh(command, bridge.root);
+    } else if (command !== "") await sh(SUDO + command, bridge.root);
   }
 }
 
@@ -234,13 +238,22 @@ Deno.test("doctor finds an agent that is not served, a base/ too large to look a
     "error too-many base",
     "warning not-served spool/late",
   ]);
-  const unreadable = broken.findings.find(({ check }) => check === "program-unreadable");
-  assertEquals(unreadable?.mend, "ls -l -- base/s.sh");
-  assertStringIncludes(await sh(unreadable?.mend ?? "", bridge.root), "base/s.sh -> s.sh");
+  const of = (wanted: string) => broken.findings.find(({ check }) => check === wanted);
+  assertEquals(of("program-unreadable")?.mend, "");
+  assertMatch(
+    of("program-unreadable")?.message ?? "",
+    /lead in a circle, .* put the program itself/,
+  );
 
   // What only a person can decide, and then the commands as they stand.
-  await sh("rm -r base/many && mv -f outside.sh base/s.sh", bridge.root);
-  await mend(bridge, broken.findings.filter(({ path }) => /^(spool|work)\/late/.test(path)));
+  await sh("mv -f outside.sh base/s.sh", bridge.root);
+  await mend(
+    bridge,
+    broken.findings.filter(({ check, path }) =>
+      check === "too-many" || /^(spool|work)\/late/.test(path)
+    ),
+  );
+  assertEquals([...Deno.readDirSync(bridge.path("base.old/many"))].length, 10_001);
   await bridge.stop();
   await bridge.serve();
   assertEquals((await examine(bridge)).seen, []);
@@ -259,33 +272,111 @@ Deno.test("doctor finds an agent that is not served, a base/ too large to look a
 const ordinary = Deno.uid() !== 0;
 
 Deno.test({
-  name: "doctor finds a state/ that takes no file" +
-    (ordinary ? " # SKIP only root can make a file system read-only" : ""),
-  ignore: ordinary,
+  name: "doctor finds and mends a program that may not be read, and a directory above it" +
+    (ordinary ? "" : " # SKIP root may read everything"),
+  ignore: !ordinary,
   async fn() {
-    await using bridge = await TestBridge.make({
-      policy: POLICY,
-      scripts: { "s.sh": "#!/bin/sh\n" },
+    await using bridge = await TestBridge.start({
+      policy: { ...POLICY, verbs: { script: verb(["base/sub/s.sh"]) } },
+      scripts: {},
+      trust: false,
     });
-    const { stdout } = await new Deno.Command("unshare", {
-      args: [
-        "--mount",
-        ...["/bin/sh", "-c"],
-        "mount --bind state state && mount -o remount,bind,ro state && ./bin/chb doctor --json",
-      ],
-      cwd: bridge.root,
-      stdin: "null",
-      stderr: "null",
-    }).output();
-    const { findings }: Report = JSON.parse(new TextDecoder().decode(stdout));
-    const found = findings.filter(({ check }) => check === "not-writable");
-    assertEquals(found.map(({ level, path, message, mend }) => [level, path, message, mend]), [
-      ["error", "state", "state takes no new file (EROFS)", "df -h -- state"],
-    ]);
-    await mend(bridge, found);
-    assert(!(await examine(bridge)).seen.some((one) => one.includes("not-writable")));
+    Deno.mkdirSync(bridge.path("base/sub"));
+    Deno.writeTextFileSync(bridge.path("base/sub/s.sh"), "#!/bin/sh\n", { mode: 0o755 });
+    assertEquals((await bridge.chb("trust", "--yes")).code, 0);
+    await bridge.stop();
+    await bridge.serve();
+    assertEquals((await examine(bridge)).seen, []);
+    for (const path of ["base/sub/s.sh", "base/sub"]) {
+      Deno.chmodSync(bridge.path(path), 0);
+      const { findings } = await examine(bridge);
+      const found = findings.filter(({ check }) => check === "program-unreadable");
+      assertEquals(found.map(({ path, mend }) => [path, mend]), [
+        ["base/sub/s.sh", `chmod u+${path === "base/sub" ? "rx" : "r"} -- ${path}`],
+      ]);
+      await mend(bridge, found);
+      if (path === "base/sub/s.sh") Deno.chmodSync(bridge.path(path), 0o755);
+      assertEquals((await examine(bridge)).seen, []);
+    }
+
+    // As another user would meet it who serves there.
+    const own = bridge.path("base/sub/s.sh");
+    for (const path of [own, bridge.path("base/sub")]) {
+      Deno.chmodSync(path, 0);
+      const [found] = checkProgram(own, 4242);
+      const how = path === own ? "r" : "rx";
+      assertEquals([found?.check, found?.mend], [
+        "program-unreadable",
+        `sudo chmod a+${how} -- ${path}`,
+      ]);
+      await sh(SUDO + found?.mend, bridge.root);
+      assertEquals(checkProgram(own, 4242).filter(({ check }) => check === found?.check), []);
+    }
   },
 });
+
+/** Mends of what keeps `state/` from taking a file, and how it comes to that. */
+const UNWRITABLE: readonly (readonly [code: string, cause: string, mend: string])[] = [
+  [
+    "EROFS",
+    "mount --bind state state && mount -o remount,bind,ro state",
+    'sudo mount -o remount,rw -- "$(df --output=target -- state | tail -n 1)"',
+  ],
+  ["EPERM", "chattr +i state", "sudo chattr -i -- state"],
+];
+
+for (const [code, cause, mend] of UNWRITABLE) {
+  const why = ordinary ? "it takes root" : await cannot(cause);
+  Deno.test({
+    name: `doctor finds and mends a state/ that takes no file (${code})` +
+      (why === null ? "" : ` # SKIP ${why}`),
+    ignore: why !== null,
+    async fn() {
+      await using bridge = await TestBridge.make({
+        policy: POLICY,
+        scripts: { "s.sh": "#!/bin/sh\n" },
+      });
+      const mended = ". ./mend >/dev/null; ./bin/chb doctor --json";
+      Deno.writeTextFileSync(bridge.path("mend"), `${SUDO}${mend}\n`);
+      const { stdout } = await new Deno.Command("unshare", {
+        args: ["--mount", "/bin/sh", "-c", `${cause} && ./bin/chb doctor --json; ${mended}`],
+        cwd: bridge.root,
+        stdin: "null",
+        stderr: "null",
+      }).output();
+      const [before, after] = new TextDecoder().decode(stdout).split("\n").map((line) =>
+        line === ""
+          ? []
+          : (JSON.parse(line) as Report).findings.filter(({ check }) => check === "not-writable")
+      );
+      assertEquals(before?.map(({ level, path, mend }) => [level, path, mend]), [
+        ["error", "state", mend],
+      ]);
+      assertStringIncludes(before?.[0]?.message ?? "", `state takes no new file (${code}): `);
+      assertEquals(after, []);
+    },
+  });
+}
+
+/** Why a cause cannot be made here, or null: tried in a directory of its own. */
+async function cannot(cause: string): Promise<string | null> {
+  const directory = Deno.makeTempDirSync({ prefix: "chb-cannot-" });
+  try {
+    const { success } = await new Deno.Command("unshare", {
+      args: [
+        ...["--mount", "/bin/sh", "-c"],
+        `mkdir state && ${cause} && ! touch state/x; r=$?; chattr -i state; exit $r`,
+      ],
+      cwd: directory,
+      stdin: "null",
+      stdout: "null",
+      stderr: "null",
+    }).output();
+    return success ? null : `not possible here: ${cause}`;
+  } finally {
+    Deno.removeSync(directory, { recursive: true });
+  }
+}
 
 Deno.test("doctor outside of a root, and with two texts for one input, does nothing", async () => {
   await using bridge = await TestBridge.make({ trust: false });

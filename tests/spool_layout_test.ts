@@ -312,6 +312,66 @@ testWhen(
   },
 );
 
+/** What fills `base/`, what policies name there, and the mend; null where only a person can tell. */
+const TOO_MANY: readonly (readonly [
+  what: string,
+  fill: string,
+  named: readonly string[] | null,
+  mend: string | null,
+])[] = [
+  [
+    "a directory that no policy names",
+    "mkdir -p base/big/sub && cd base/big/sub && seq 10001 | xargs touch",
+    ["kept", "kept.sh"],
+    "mkdir -p base.old && mv -- base/big base.old/",
+  ],
+  [
+    "files that no policy names",
+    "cd base && seq 10001 | xargs touch",
+    ["kept", "kept.sh", "a*b"],
+    "mkdir -p base.old && find base -mindepth 1 -maxdepth 1 ! -name kept ! -name kept.sh " +
+    `! -name 'a\\*b' -exec sh -c 'mv -- "$@" base.old/' sh {} +`,
+  ],
+  [
+    "what a policy names",
+    "cd base/kept && seq 10001 | xargs touch",
+    ["kept", "kept.sh"],
+    null,
+  ],
+  [
+    "anything, with a policy that names all of base/",
+    "cd base && seq 10001 | xargs touch",
+    null,
+    null,
+  ],
+];
+
+for (const [what, fill, named, mend] of TOO_MANY) {
+  Deno.test(`checkLayout() finds a base/ too large to be looked at, full of ${what}`, () => {
+    using _ = new SpoolRoot();
+    sh("mkdir -p base/kept && touch base/kept.sh base/kept/x base/'a*b' base/axb");
+    const look = () =>
+      checkLayout([AGENT], {
+        queueMode: () => policy(),
+        baseNames: named === null ? null : new Set(named),
+      });
+    assertEquals(look(), []);
+    sh(`(${fill})`);
+    const found = look();
+    assertEquals(told(found), ["too-many base"]);
+    assertEquals(found[0]?.mend, mend ?? "");
+    if (mend === null) return;
+    sh(mend);
+    assertEquals(look(), []);
+    // Nothing is lost, and what is named stays.
+    const rest = sh("ls base; find base base.old -type f | wc -l").trim().split("\n");
+    assertEquals(rest.at(-1)?.trim(), "10005");
+    for (const name of ["kept", "kept.sh"]) assert(rest.includes(name), rest.join());
+    assertEquals(rest.includes("a*b"), true);
+    assertEquals(rest.includes("axb"), what.startsWith("a directory"), "no pattern");
+  });
+}
+
 Deno.test("lockState() is for one process at a time, and for nobody who removes a file (S10)", () => {
   using root = new SpoolRoot();
   const script = join(root.outside, "lock.ts");

@@ -98,7 +98,12 @@ export function hostFindings(policy: Policy): Finding[] {
     } catch (error) {
       const why = errorCode(error) ?? "unknown";
       findings.push(
-        finding("program-unreadable", program, `Where it leads is unknown: ${why}`, ""),
+        finding(
+          "program-unreadable",
+          program,
+          `It changed while it was looked at (${why}): look again`,
+          "",
+        ),
       );
     }
   }

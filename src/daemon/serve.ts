@@ -15,6 +15,7 @@ import { Ledger } from "../ledger/ledger.ts";
 import { LedgerError, type LedgerErrorKind, LOSSES } from "../ledger/ledger_error.ts";
 import { printable } from "../names.ts";
 import type { Policy } from "../policy/policy.ts";
+import { baseNames } from "../policy/base_names.ts";
 import { policyPrograms } from "../policy/programs.ts";
 import {
   checkLayout,
@@ -112,6 +113,7 @@ function rootFindings(policy: Policy | null, granted: ReadonlySet<string>): Find
   return [
     ...checkLayout(agentsOnDisk(policy), {
       queueMode: (agent) => policy?.agents.get(agent) ?? null,
+      baseNames: policy === null ? null : baseNames(policy),
     }),
     ...(policy === null
       ? []

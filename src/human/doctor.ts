@@ -13,6 +13,7 @@ import { EXIT } from "../codes.ts";
 import { errorCode, UsageError } from "../errors.ts";
 import { printable } from "../names.ts";
 import type { Ledger } from "../ledger/ledger.ts";
+import { baseNames } from "../policy/base_names.ts";
 import { parsePolicy } from "../policy/parse_policy.ts";
 import type { Policy } from "../policy/policy.ts";
 import { policyPrograms } from "../policy/programs.ts";
@@ -105,7 +106,11 @@ function examRoot(exam: Exam, granted: readonly string[], after: (policy: Policy
     exam.look("agents", () => void (agents = agentsOnDisk(policy)));
     exam.look(
       "layout",
-      () => checkLayout(agents, { queueMode: (agent) => policy?.agents.get(agent) ?? null }),
+      () =>
+        checkLayout(agents, {
+          queueMode: (agent) => policy?.agents.get(agent) ?? null,
+          baseNames: namedInBase([trust.policy, edited]),
+        }),
     );
     const broken = exam.findings.some(({ level, path }) => path === "state" && level === "error");
     if (policy !== null) exam.look("programs", () => hostFindings(policy));
@@ -130,6 +135,14 @@ function examRoot(exam: Exam, granted: readonly string[], after: (policy: Policy
   } finally {
     ledger?.close();
   }
+}
+
+/** What of `base/` either of two policies names; null when that is not known, or all of it. */
+function namedInBase(policies: readonly (Policy | null)[]): ReadonlySet<string> | null {
+  const valid = policies.filter((policy) => policy !== null);
+  const names = valid.map(baseNames);
+  if (valid.length === 0 || names.includes(null)) return null;
+  return new Set(names.flatMap((set) => [...set ?? []]));
 }
 
 function digestOf(policy: Policy | null): string | null {

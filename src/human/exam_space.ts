@@ -6,7 +6,7 @@
  */
 import { errorCode } from "../errors.ts";
 import { randomHex } from "../names.ts";
-import { roomCommand } from "../spool/check_layout.ts";
+import { noRoom } from "../spool/check_layout.ts";
 import type { Finding } from "../spool/types.ts";
 import { found } from "./exam.ts";
 
@@ -24,8 +24,9 @@ export function examSpace(directory: string): Finding[] {
     // No names left, read-only, a device that fails.
     const code = errorCode(error);
     if (code === undefined) throw error;
-    const message = `${directory} takes no new file (${code})`;
-    return [found("error", "not-writable", directory, message, roomCommand(directory, code))];
+    const { why, mend } = noRoom(directory, code);
+    const message = `${directory} takes no new file (${code}): ${why}`;
+    return [found("error", "not-writable", directory, message, mend)];
   }
   try {
     const chunk = new Uint8Array(CHUNK);

@@ -33,10 +33,15 @@ import type { Finding, Look } from "./types.ts";
 export interface LayoutOptions {
   /** The policy of an agent; null accepts each of the modes that a queue can have. */
   readonly queueMode: (agent: string) => AgentPolicy | null;
+  /** First names below `base/` that policies name; absent or null when that is all, or not known. */
+  readonly baseNames?: ReadonlySet<string> | null;
 }
 
 /** Entries of `base/` that are looked at; a tree beyond that is a finding itself. */
 const MAX_BASE_ENTRIES = 10_000;
+/** Entries below one name of `base/` that are counted, and names that one command moves away. */
+const MAX_COUNTED = 200_000;
+const AWAY_NAMES = 20;
 
 /** What one path must be. */
 interface Wanted {
@@ -84,7 +89,7 @@ export function checkLayout(agents: readonly string[], options: LayoutOptions): 
     ...judge("spool", { kind: "directory", owners: own, modes: null }),
     ...judge("keys", { ...shut, optional: true }),
     ...judgeKeys(own),
-    ...judgeBase(trusted),
+    ...judgeBase(trusted, options.baseNames ?? null),
   );
   for (const agent of agents) findings.push(...judgeAgent(agent, own, options.queueMode(agent)));
   return findings;
@@ -97,13 +102,39 @@ export const STATE_ROOMS = Object.freeze(["policies", "runs", "control", "audit"
 function notWritable(code: string, mode: number): Finding[] {
   const refused = code === "EACCES" || code === "EPERM";
   if (refused && (mode & 0o700) !== 0o700) return [];
-  const mend = refused ? 'sudo chown "$(id -u)" -- state' : roomCommand("state", code);
-  return [finding("not-writable", "state", `takes no new file (${code})`, mend)];
+  const { why, mend } = noRoom("state", code);
+  return [finding("not-writable", "state", `takes no new file (${code}): ${why}`, mend)];
 }
 
-/** The command that shows why a directory takes no new file; without space it may be out of names. */
-export function roomCommand(directory: string, code: string): string {
-  return `df -h -- ${directory}` + (code === "ENOSPC" ? ` && df -i -- ${directory}` : "");
+/**
+ * Why a directory takes no new file, and the command that makes it take one. Without space none is
+ * given: what may go from a disk is not for a program to say.
+ *
+ * @param directory a plain name
+ */
+export function noRoom(directory: string, code: string): { why: string; mend: string } {
+  switch (code) {
+    case "EACCES":
+      return { why: "it belongs to another user", mend: `sudo chown "$(id -u)" -- ${directory}` };
+    case "EPERM":
+      return { why: "it is marked as never to be changed", mend: `sudo chattr -i -- ${directory}` };
+    case "EROFS":
+      return {
+        why:
+          "its file system is read-only. Where it became so by itself, look at the disk first: dmesg",
+        mend: `sudo mount -o remount,rw -- "$(df --output=target -- ${directory} | tail -n 1)"`,
+      };
+    case "ENOSPC":
+    case "EDQUOT":
+      return {
+        why:
+          "there is no space, or there are no names left. Only a person knows what may go: look with " +
+          `df -h ${directory} and df -i ${directory}`,
+        mend: "",
+      };
+    default:
+      return { why: "no command mends a disk that fails: look at it with dmesg", mend: "" };
+  }
 }
 
 /** @param own the daemon's user, or nobody when that is not known */
@@ -150,23 +181,13 @@ function judgeKeys(owners: readonly number[]): Finding[] {
 }
 
 /** Files and directories below `base/`, which only humans fill. */
-function judgeBase(owners: readonly number[]): Finding[] {
+function judgeBase(owners: readonly number[], named: ReadonlySet<string> | null): Finding[] {
   const findings = judge("base", { kind: "directory", owners, modes: null, optional: true });
   const open = ["base"];
   let left = MAX_BASE_ENTRIES;
   for (let directory = open.pop(); directory !== undefined; directory = open.pop()) {
     for (const name of list(directory)) {
-      if (left-- <= 0) {
-        findings.push({
-          level: "error",
-          check: "too-many",
-          path: "base",
-          message:
-            `base/ holds more than ${MAX_BASE_ENTRIES} entries, too many to be looked at: move away what no verb uses`,
-          mend: "",
-        });
-        return findings;
-      }
+      if (left-- <= 0) return [...findings, tooMany(named)];
       const path = `${directory}/${name}`;
       const seen = found(path);
       const kind = "kind" in seen && seen.kind === "directory" ? "directory" : "file";
@@ -175,6 +196,53 @@ function judgeBase(owners: readonly number[]): Finding[] {
     }
   }
   return findings;
+}
+
+/** A `base/` with more in it than is looked at, and what takes out of it what no policy names. */
+function tooMany(named: ReadonlySet<string> | null): Finding {
+  const message = `holds more than ${MAX_BASE_ENTRIES} entries, too many to be looked at: `;
+  const say = (what: string, mend: string) => finding("too-many", "base", message + what, mend);
+  if (named === null) return say("move away what no verb uses", "");
+  const sizes = list("base").map((name) => [name, countEntries(`base/${name}`)] as const);
+  let all = 0;
+  for (const [, size] of sizes) all += size;
+  const spare = sizes.filter(([name, size]) => size > 1 && !named.has(name));
+  spare.sort((a, b) => b[1] - a[1]);
+  const away: string[] = [];
+  for (const [name, size] of spare.slice(0, AWAY_NAMES)) {
+    if (all <= MAX_BASE_ENTRIES) break;
+    away.push(shellWord(`base/${name}`));
+    all -= size;
+  }
+  const moved = "this moves to base.old/ what the policy does not name";
+  if (all <= MAX_BASE_ENTRIES) {
+    return say(moved, `mkdir -p base.old && mv -- ${away.join(" ")} base.old/`);
+  }
+  const rest = sizes.reduce((sum, [name, size]) => named.has(name) ? sum + size : sum, 0);
+  if (rest > MAX_BASE_ENTRIES) {
+    return say("what the policy names there holds them, so only a person knows what may go", "");
+  }
+  const but = [...named].map((name) => ` ! -name ${shellWord(name.replace(/[*?[\\]/g, "\\$&"))}`);
+  return say(
+    moved,
+    `mkdir -p base.old && find base -mindepth 1 -maxdepth 1${but.join("")} ` +
+      `-exec sh -c 'mv -- "$@" base.old/' sh {} +`,
+  );
+}
+
+/** An entry and all below it, as far as anybody counts. */
+function countEntries(path: string): number {
+  const open = [path];
+  let count = 1;
+  for (let at = open.pop(); at !== undefined && count < MAX_COUNTED; at = open.pop()) {
+    const seen = found(at);
+    if (!("kind" in seen) || seen.kind !== "directory") continue;
+    for (const name of list(at)) {
+      count++;
+      open.push(`${at}/${name}`);
+    }
+  }
+  return count;
 }
 
 /** What is wrong with one path. */

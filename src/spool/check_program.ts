@@ -10,7 +10,15 @@
  *
  * @module
  */
-import { type BigIntStats, closeSync, constants, openSync, readSync, statSync } from "node:fs";
+import {
+  type BigIntStats,
+  closeSync,
+  constants,
+  lstatSync,
+  openSync,
+  readSync,
+  statSync,
+} from "node:fs";
 import { errorCode } from "../errors.ts";
 import { printable } from "../names.ts";
 import type { FileIdentity } from "../policy/policy.ts";
@@ -70,13 +78,7 @@ export function checkProgram(path: string, uid: number | null = ownUid()): Findi
             `command -v ${shellWord(path.slice(path.lastIndexOf("/") + 1))}`,
           ),
       ]
-      : [
-        say(
-          "program-unreadable",
-          `cannot be read (${code ?? "no permission"})`,
-          `ls -l -- ${word}`,
-        ),
-      ];
+      : [unreadable(path, code, uid, say)];
   }
   const findings: Finding[] = [];
   if (stats.size === 0n) {
@@ -114,6 +116,51 @@ export function checkProgram(path: string, uid: number | null = ownUid()): Findi
     ));
   }
   return findings;
+}
+
+/** Why a program cannot be read, and what makes it readable, where that is the matter of a command. */
+function unreadable(
+  path: string,
+  code: string | undefined,
+  uid: number | null,
+  say: (check: string, message: string, mend: string) => Finding,
+): Finding {
+  const tell = (why: string, mend = "") =>
+    say("program-unreadable", `cannot be read (${code ?? "no permission"}): ${why}`, mend);
+  if (code === "ELOOP") {
+    return tell("its links lead in a circle, so it is nowhere: put the program itself there");
+  }
+  if (code !== "EACCES") return tell("no command mends that: look at its disk, or name another");
+  let owner: number;
+  try {
+    owner = statSync(path).uid;
+  } catch {
+    const closed = closedAbove(path);
+    if (closed === null) return tell("a directory above it, which cannot be told here, is closed");
+    const word = shellWord(closed.path);
+    return tell(
+      `${printable(closed.path)} is closed to this user`,
+      closed.owner === uid ? `chmod u+rx -- ${word}` : `sudo chmod a+rx -- ${word}`,
+    );
+  }
+  const word = shellWord(path);
+  return owner === uid
+    ? tell("its owner may not", `chmod u+r -- ${word}`)
+    : tell("this user may not", `sudo chmod a+r -- ${word}`);
+}
+
+/** The directory above a file that its user may not enter, or null when that cannot be seen. */
+function closedAbove(path: string): { readonly path: string; readonly owner: number } | null {
+  let above: { path: string; owner: number } | null = null;
+  for (let end = path.indexOf("/", 1); end > 0; end = path.indexOf("/", end + 1)) {
+    const directory = path.slice(0, end);
+    try {
+      above = { path: directory, owner: lstatSync(directory).uid };
+    } catch (error) {
+      return errorCode(error) === "EACCES" ? above : null;
+    }
+  }
+  return above;
 }
 
 /**
