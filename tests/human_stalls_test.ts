@@ -1,9 +1,11 @@
 /**
  * Human commands beside a running daemon: however much is stored, and whatever a person asks, the
- * loop that serves agents never stands still for more than 50 ms for it.
+ * loop that serves agents never stands still for more than 50 ms for it, and no other process keeps
+ * the ledger from being written for as long.
  *
  * The daemon runs with a probe that tells every late round of its loop. What the machine gave to
  * others in that time, by the scheduler's own account, is taken off: it is not the command's doing.
+ * Who holds the ledger's lock for writing is told by the kernel.
  *
  * @module
  */
@@ -11,6 +13,7 @@ import { assert, assertEquals } from "@std/assert";
 import { DatabaseSync } from "node:sqlite";
 import { inRepository } from "../tools/launcher.ts";
 import { fill } from "../tools/bench_rows.ts";
+import { sh } from "./helpers/outside.ts";
 import { SLOW } from "./helpers/round.ts";
 import { sleep, TestBridge, until, verb } from "./helpers/bridge.ts";
 
@@ -61,6 +64,64 @@ class Account {
   }
 }
 
+/** Which byte of the file beside the ledger a writer locks: a fixed place of its format. */
+const WRITE_BYTE = 120;
+/** The byte that everybody locks who has the ledger open. */
+const OPEN_BYTE = 128;
+
+/** Looks who holds the ledger's lock for writing. */
+class Locks implements Disposable {
+  readonly #daemon: number;
+  readonly #timer: ReturnType<typeof setInterval>;
+  /** The ledger's file as the kernel names it. */
+  readonly #file: string;
+  #since: number | null = null;
+  #longest = 0;
+
+  constructor(daemon: number) {
+    this.#daemon = daemon;
+    const open = this.#lines().find(({ pid, from, to }) =>
+      pid === daemon && from <= OPEN_BYTE && to >= OPEN_BYTE
+    );
+    assert(open !== undefined, "the kernel tells what the daemon has open");
+    this.#file = open.file;
+    this.#timer = setInterval(() => this.#look(), 5);
+  }
+
+  #lines(): { kind: string; pid: number; file: string; from: number; to: number }[] {
+    return Deno.readTextFileSync("/proc/locks").split("\n").flatMap((line) => {
+      const m = /POSIX +\w+ +(READ|WRITE) +(\d+) +(\S+) +(\d+) +(\d+)$/.exec(line);
+      if (m === null) return [];
+      const [, kind = "", pid, file = "", from, to] = m;
+      return [{ kind, pid: Number(pid), file, from: Number(from), to: Number(to) }];
+    });
+  }
+
+  #look(): void {
+    const now = performance.now();
+    const holders = this.#lines().filter(({ kind, file, from, to }) =>
+      kind === "WRITE" && file === this.#file && from <= WRITE_BYTE && to >= WRITE_BYTE
+    );
+    if (!holders.some(({ pid }) => pid !== this.#daemon)) this.#since = null;
+    else {
+      this.#since ??= now;
+      // A single look proves no more than a moment.
+      this.#longest = Math.max(this.#longest, now - this.#since, 1);
+    }
+  }
+
+  /** The longest time since the last call that another process held it, milliseconds. */
+  take(): number {
+    const longest = Math.round(this.#longest);
+    this.#longest = 0;
+    return longest;
+  }
+
+  [Symbol.dispose](): void {
+    clearInterval(this.#timer);
+  }
+}
+
 /** How long the loop stood still each time since `from`, longest first. */
 function stalls(log: string, account: Account, from: number): number[] {
   return [...log.matchAll(/^late ([0-9.]+) ([0-9.]+)$/gm)]
@@ -96,21 +157,37 @@ Deno.test("human commands beside a daemon never hold up its loop for more than 5
   );
   await bridge.serve();
   using account = new Account(bridge.pid);
+  using locks = new Locks(bridge.pid);
   for (const id of ["yes", "no"]) bridge.submit(id, { verb: "ask" });
   bridge.submit("long", { verb: "hold" });
+  bridge.submit("lost", { verb: "hold" });
   await until("what waits", () => bridge.result("no")?.waiting_for === "approval");
-  await until("what runs", () => bridge.result("long")?.state === "running");
+  for (const id of ["long", "lost"]) {
+    await until("what runs", () => bridge.result(id)?.state === "running");
+  }
+  for (const { name } of Deno.readDirSync(bridge.path("state/runs"))) {
+    const { id, pgid } = JSON.parse(
+      Deno.readTextFileSync(bridge.path("state/runs", name, "taken.json")),
+    );
+    if (id === "lost") Deno.kill(-pgid, "SIGKILL");
+  }
+  await until("what is lost", () => bridge.result("lost")?.state === "uncertain");
   // What the start itself has to do first is not a command's doing.
   await sleep(1500);
 
   const worst = new Map<string, number[]>();
+  const held = new Map<string, number>();
   const told = async (...args: string[]) => {
+    locks.take();
     const from = performance.timeOrigin + performance.now();
     const { code, out, err } = await bridge.chb(...args);
     // What a command asked for may be done in the steps after its answer.
     await sleep(250);
     worst.set(args.join(" "), stalls(bridge.log, account, from));
-    assert(code === 0 || code === 1, `${args.join(" ")}: ${code} ${err}`);
+    held.set(args.join(" "), locks.take());
+    // A ledger that is in use has lost nothing, and its command is refused.
+    const fine = args[0] === "ledger" ? code === 77 : code === 0 || code === 1;
+    assert(fine, `${args.join(" ")}: ${code} ${err}`);
     return out;
   };
   await told("status");
@@ -124,12 +201,24 @@ Deno.test("human commands beside a daemon never hold up its loop for more than 5
   await told("tell", "How is it going?", "--ask");
   await told("replies");
   await told("cancel", "long");
+  await told("resolve", "lost", "--as", "done");
+  await told("history", "--limit", "5000");
+  await told("history", "--verb", "none");
+  await told("report");
+  await told("ledger", "accept-loss", "--reason", "a test");
   await told("audit", "verify");
   await told("audit", "tail");
   await told("audit", "head");
   await told("doctor");
   await told("check");
   await told("permissions");
+  await sh(await told("key", "new", "laptop"), bridge.root);
+  await told("key", "list");
+  await told("key", "show", "laptop");
+  for (const words of ["init", "unit", "mounts", "agent-note", "schema", "version"]) {
+    await told(words);
+  }
+  await told("completions", "--names", "requests");
   await told("kill", "--reason", "a test");
   await told("resume");
   const policy = JSON.parse(Deno.readTextFileSync(bridge.path("bridge.jsonc")));
@@ -138,6 +227,23 @@ Deno.test("human commands beside a daemon never hold up its loop for more than 5
   await told("trust", "--yes");
   const reaped = JSON.parse(await told("reap", "--json"));
   assertEquals(reaped.removed.rows, ROWS);
+  // Every command has been asked.
+  const { out: help } = await bridge.chb("--help");
+  const names = [...help.matchAll(/^ {2}([a-z-]+) {2,}/gm)].map(([, name]) => name ?? "");
+  const asked = new Set([...worst.keys()].map((words) => words.split(" ")[0]));
+  assertEquals(names.filter((name) => !asked.has(name)), ["serve", "once"]);
+  // The looks do see a writer: this test is one for a moment.
+  locks.take();
+  const writer = new DatabaseSync(bridge.path("state/ledger.db"));
+  writer.exec("BEGIN IMMEDIATE");
+  await sleep(200);
+  writer.exec("ROLLBACK");
+  writer.close();
+  const own = locks.take();
+  assert(own > LIMIT_MS, `a lock held for 200 ms was seen for ${own} ms`);
+  const longest = [...held].filter(([, ms]) => ms > 0);
+  console.log(`ledger held by others, ms: ${longest.map((one) => one.join(" ")).join(", ")}`);
+  assertEquals(longest.filter(([, ms]) => ms > LIMIT_MS), []);
   // The probe is in there: on any machine the loop was a little late sometimes.
   assert([...worst.values()].flat().length > 0, bridge.log);
   const most = [...worst].map(([words, all]) => [words, all[0] ?? 0] as const);
