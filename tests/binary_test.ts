@@ -38,10 +38,13 @@ class Root implements AsyncDisposable {
   readonly root = join(this.directory, "root");
   #daemon: Deno.ChildProcess | null = null;
 
-  static async make(): Promise<Root> {
+  /** @param compiled makes an executable under that name, in place of the one that is tested */
+  static async make(compiled?: (out: string) => Promise<void>): Promise<Root> {
     const made = new Root();
-    const executable = BINARY ?? join(made.directory, "chb");
-    if (BINARY === undefined) await compile("--out", executable);
+    const own = join(made.directory, "chb");
+    const executable = compiled === undefined ? BINARY ?? own : own;
+    if (compiled !== undefined) await compiled(own);
+    else if (BINARY === undefined) await compile("--out", own);
     Deno.mkdirSync(made.root);
     await sh(`'${executable}' init > init.sh && CHB_INIT_ANYWHERE=1 sh init.sh`, made.root);
     return made;
@@ -92,9 +95,9 @@ class Root implements AsyncDisposable {
   }
 
   /** Asks as an agent does and waits for the result. */
-  async ask(id: string): Promise<Record<string, unknown>> {
+  async ask(id: string, verb = "date"): Promise<Record<string, unknown>> {
     const queue = join(this.root, "spool/main/queue");
-    Deno.writeTextFileSync(join(queue, `.${id}`), JSON.stringify({ verb: "date" }));
+    Deno.writeTextFileSync(join(queue, `.${id}`), JSON.stringify({ verb }));
     Deno.renameSync(join(queue, `.${id}`), join(queue, `${id}.json`));
     const path = join(this.root, "spool/main/results", `${id}.json`);
     return await until(`the result of ${id}`, () => {
@@ -340,6 +343,102 @@ binary(
       "./bin/chb",
       "/usr/bin/true",
     ]);
+  },
+  cannotCompile(),
+);
+
+/** Texts of a daemon, of a shim and of a human command, each with the file that it stands in. */
+const TEXTS: readonly (readonly [file: string, text: string])[] = [
+  ["src/daemon/runs.ts", "The command finished"],
+  ["src/run/run_command.ts", "pipe-held"],
+  ["src/human/status.ts", "not serving: start it with"],
+];
+
+binary(
+  "an edited source changes nothing for the compiled program until one that was made of it is put there",
+  async () => {
+    const tree = Deno.realPathSync(Deno.makeTempDirSync({ prefix: "chb-tree-" }));
+    try {
+      await sh(`tar -c --exclude=./.git . | tar -x -C '${tree}'`, inRepository());
+      const policy = join(tree, "held.jsonc");
+      const argv = ["base/hold.sh"];
+      Deno.writeTextFileSync(
+        policy,
+        JSON.stringify({
+          agents: { main: { verbs: ["hold"] } },
+          verbs: { hold: { description: "A test.", class: "observe", argv, timeout_s: 20 } },
+        }),
+      );
+      const make = async (out: string) => {
+        const { success, stderr } = await new Deno.Command(Deno.execPath(), {
+          args: [
+            ...["run", "-A", "--no-config", join(tree, "tools/compile.ts")],
+            ...["--policy", policy, "--out", out],
+          ],
+          cwd: tree,
+          stdin: "null",
+        }).output();
+        assert(success, new TextDecoder().decode(stderr));
+      };
+      await using made = await Root.make(make);
+      Deno.copyFileSync(policy, join(made.root, "bridge.jsonc"));
+      // What it leaves holds its output open, which the shim tells of in a word of its own.
+      const script = join(made.root, "base/hold.sh");
+      Deno.writeTextFileSync(script, "#!/bin/sh\nsleep 3 &\n", { mode: 0o755 });
+      assertEquals((await made.chb("trust", "--yes")).code, 0);
+
+      /** The three texts as they are told now. */
+      const told = async (id: string): Promise<string[]> => {
+        const { message } = await made.ask(id, "hold");
+        const audit = Deno.readTextFileSync(join(made.root, "state/audit/audit.jsonl"));
+        const finished = audit.split("\n").filter((line) => line !== "").map((line) =>
+          JSON.parse(line)
+        ).find((record) => record.event === "finished" && record.id === id);
+        return [String(message), String(finished?.detail)];
+      };
+      const status = async () => (await made.chb("status")).out.split("\n")[0] ?? "";
+      const [daemon = "", shim = "", human = ""] = TEXTS.map(([, text]) => text);
+      const edited = (text: string) => text.replace(/^\w+/, "EDITED");
+
+      assertStringIncludes(await status(), human);
+      await made.serving([], async () => {
+        assertEquals(await told("before"), [daemon, shim]);
+        for (const [file, text] of TEXTS) {
+          const path = join(tree, file);
+          const source = Deno.readTextFileSync(path);
+          assertStringIncludes(source, text);
+          Deno.writeTextFileSync(path, source.replaceAll(text, edited(text)));
+        }
+        // The first one is spent by what it held; the next run has a shim that was started since.
+        for (const id of ["running-1", "running-2"]) {
+          assertEquals(await told(id), [daemon, shim]);
+        }
+      });
+      assertStringIncludes(await status(), human);
+      await made.serving([], async () => assertEquals(await told("restarted"), [daemon, shim]));
+      const away = `${tree}.away`;
+      Deno.renameSync(tree, away);
+      try {
+        await made.serving([], async () => assertEquals(await told("gone"), [daemon, shim]));
+      } finally {
+        Deno.renameSync(away, tree);
+      }
+
+      // One that is made of the edited source is another program, and a human has to say yes to it.
+      const unit = (await made.chb("unit")).out;
+      const guard = /^ExecStartPre=\+?(\/bin\/sh -c ".*")$/m.exec(unit)?.[1] ?? "false";
+      await sh(guard, "/");
+      await make(join(made.root, "bin/chb"));
+      await assertRejects(() => sh(guard, "/"));
+      const trusted = await made.chb("trust", "--yes");
+      assertMatch(trusted.out, /^~ file bin\/chb$/m);
+      assertStringIncludes(await status(), edited(human));
+      await made.serving([], async () => {
+        assertEquals(await told("swapped"), [edited(daemon), edited(shim)]);
+      });
+    } finally {
+      Deno.removeSync(tree, { recursive: true });
+    }
   },
   cannotCompile(),
 );

@@ -245,6 +245,13 @@ Deno.test("doctor finds an agent that is not served, a base/ too large to look a
     /lead in a circle, .* put the program itself/,
   );
 
+  // A start is refused with the same command.
+  await bridge.stop();
+  const refused = await bridge.chb("serve");
+  assertEquals(refused.code, 78);
+  assertStringIncludes(refused.err, `mend="${of("too-many")?.mend}"`);
+  assertMatch(of("too-many")?.mend ?? "", /^mkdir -p base\.old && mv -- base\/many /);
+
   // What only a person can decide, and then the commands as they stand.
   await sh("mv -f outside.sh base/s.sh", bridge.root);
   await mend(
@@ -254,7 +261,6 @@ Deno.test("doctor finds an agent that is not served, a base/ too large to look a
     ),
   );
   assertEquals([...Deno.readDirSync(bridge.path("base.old/many"))].length, 10_001);
-  await bridge.stop();
   await bridge.serve();
   assertEquals((await examine(bridge)).seen, []);
 
