@@ -73,7 +73,10 @@ Deno.test("a result goes by age, its key stays until ledger_days are over, then 
     [replay.stdout?.head, replay.stdout?.bytes, replay.stdout?.dropped_bytes, replay.stdout?.file],
     ["", 8, 8, null],
   );
-  assertMatch(replay.hint ?? "", /its output is not kept any more\. To run it again, send it under a new id and key/);
+  assertMatch(
+    replay.hint ?? "",
+    /its output is not kept any more\. To run it again, send it under a new id and key/,
+  );
   const other = await bridge.ask("deploy-2", { verb: "count", idempotency_key: "deploy" });
   assertEquals([other.replay_of, runs()], ["deploy", 1]);
   await reap(bridge);
