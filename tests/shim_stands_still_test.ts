@@ -90,6 +90,8 @@ Deno.test("a shim that was stopped in a run is told of until it goes on, and the
   const since = performance.now();
   await until("the word to its agent", () => why(bridge).startsWith("What runs long stands still"));
   const told_ms = performance.now() - since;
+  // The other agent's status is written just after it, and says nothing of the request.
+  await until("the word to the other", () => why(bridge, "other") !== "");
   assertMatch(why(bridge, "other"), /^A process of the bridge stands still/);
   const [finding, ...more] = await found(bridge);
   assertEquals(more, []);
