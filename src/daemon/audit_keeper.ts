@@ -7,7 +7,8 @@
  *    segment exists: the newest segment and the text can always be held against the ledger (S8).
  * 2. Removing a segment is recorded, with the last record that goes, before it is done; the chain
  *    itself tells where it begins (law: nothing of the log goes in silence).
- * 3. A turn does a bounded amount: some hundred records, at most one segment.
+ * 3. A turn does a bounded amount: at most one segment, some hundred records or twice as many as came
+ *    since the turn before. So no flood of records outruns their leaving.
  * 4. A wall clock that jumps ahead makes a segment old at once. So segments are removed one by one,
  *    minutes apart, which leaves a human time to see what happens.
  *
@@ -28,8 +29,9 @@ import type { Policy, Retention } from "../policy/policy.ts";
 import type { Log } from "./log.ts";
 
 const DAY_MS = 86_400_000;
-/** Records that leave the ledger in one turn. */
+/** Records that leave the ledger in one turn when few came, and at most. */
 const TRIM = 500;
+const MAX_TRIM = 10_000;
 /** Milliseconds between two looks at the text's age, and at segments that may be removed. */
 const LOOK_MS = 60_000;
 /** Milliseconds between two removals. */
@@ -61,12 +63,15 @@ export class AuditKeeper {
   readonly #parts: KeeperParts;
   /** Records up to this one may leave the ledger; their segments are on the disk. */
   #leave: number | null = null;
+  /** The last record at the turn before. */
+  #seen: number;
   #lookAt = -Infinity;
   #removeAt = -Infinity;
   #fault: string | null = null;
 
   constructor(parts: KeeperParts) {
     this.#parts = parts;
+    this.#seen = parts.ledger.head()?.seq ?? 0;
   }
 
   /** Why the log could not be kept in bounds at the last turn, or null. */
@@ -146,8 +151,12 @@ export class AuditKeeper {
       this.#leave = last;
     }
     const leave = this.#leave;
+    const head = ledger.head()?.seq ?? 0;
+    const came = head - this.#seen;
+    this.#seen = head;
     if (leave <= (ledger.floor()?.seq ?? 0)) return;
-    ledger.transaction((tx) => tx.trimRecords(leave, TRIM));
+    const records = Math.min(MAX_TRIM, Math.max(TRIM, 2 * came));
+    ledger.transaction((tx) => tx.trimRecords(leave, records));
   }
 
   /** Rules 2, 3 and 4. */
