@@ -23,7 +23,7 @@
  *
  * @module
  */
-import { createHash } from "node:crypto";
+import { hash as hashOf } from "node:crypto";
 import { asciiJson } from "../names.ts";
 import { isoTime } from "../result.ts";
 import type { AuditEvent, RecordRef, StoredRecord } from "../ledger/types.ts";
@@ -147,6 +147,7 @@ function fieldJson(value: unknown): string {
   return asciiJson(text);
 }
 
+/** Of a text in printable ASCII, whose characters are its bytes. */
 function sha256(text: string): string {
-  return createHash("sha256").update(text, "latin1").digest("hex");
+  return hashOf("sha256", text, "hex");
 }
