@@ -12,7 +12,7 @@
 import { assert, assertEquals } from "@std/assert";
 import { DatabaseSync } from "node:sqlite";
 import { inRepository } from "../tools/launcher.ts";
-import { fill } from "../tools/bench_rows.ts";
+import { fill } from "../tools/bench_fill.ts";
 import { sh } from "./helpers/outside.ts";
 import { SLOW } from "./helpers/round.ts";
 import { sleep, TestBridge, until, verb } from "./helpers/bridge.ts";

@@ -16,6 +16,7 @@ import {
   benchThroughput,
   benchWaiting,
 } from "./bench_load.ts";
+import { benchDay } from "./bench_day.ts";
 import { drawFigure, PERFORMANCE, tableText, withTable } from "./bench_page.ts";
 import { benchRows } from "./bench_rows.ts";
 import { inRepository } from "./launcher.ts";
@@ -23,7 +24,8 @@ import { inRepository } from "./launcher.ts";
 const HELP = `usage: deno task bench [--only A,B] [--whole | --quick] [--minutes N]
                        [--out FILE] [--docs] [--check]
 
-  --only A,B   sections: latency, throughput, waiting, poison, idle, agents, output, rows
+  --only A,B   sections: latency, throughput, waiting, poison, idle, agents, output, rows,
+               day
                (default: latency, poison)
   --whole      all sections, with the sizes of the published figures: some twelve minutes
   --quick      sizes that only show that it works
@@ -79,6 +81,7 @@ const SECTIONS: Readonly<Record<string, (out: Gathered) => Promise<void>>> = {
       } else out.say(`left out for want of time: ${count} rows`);
     }
   },
+  day: (out) => benchDay(out, quick ? 300 : 86_400, quick ? 5 : 200, quick ? 1 : 3),
 };
 
 /** First match in a file of `/proc`, or a question mark where there is none. */
