@@ -218,6 +218,42 @@ Deno.test("the first decided go first when there are too many files or bytes", (
   assertEquals(bench.ledger.shown().get("main")?.files, 5, "counted again at a start");
 });
 
+Deno.test("Q5 a flood does not outrun the removing on a slow machine, nor keep a round from its end", () => {
+  using bench = new Bench();
+  Object.assign(bench.limits, { results_files: 100 });
+  const { now } = performance;
+  let ms = now.call(performance);
+  // Every look at the clock finds it further on than a step may last.
+  performance.now = () => ms += 5;
+  try {
+    bench.reaper.begin();
+    let ended = 0;
+    let most = 0;
+    for (let turn = 0; turn < 120; turn++) {
+      const claims = Array.from({ length: 20 }, (_, n) => `c${turn}-${n}`);
+      bench.ledger.transaction((tx) => {
+        for (const claim of claims) {
+          const document = "{}\n";
+          const target = `results/${claim}.json`;
+          tx.append({ event: "answered", agent: "main", id: claim, claim });
+          tx.saveAnswer({ claim, agent: "main", target, document });
+          Deno.writeTextFileSync(`spool/main/${target}`, document);
+        }
+        for (const claim of claims) tx.dropAnswer(claim);
+      });
+      bench.reaper.step();
+      most = Math.max(most, bench.ledger.shown().get("main")?.files ?? 0);
+      if (!bench.reaper.running) ended++;
+    }
+    assert(most < 500, `${most} files at the most`);
+    assert(ended > 0, "the round has not ended");
+  } finally {
+    performance.now = now;
+  }
+  bench.reaper.all();
+  assertEquals(bench.results().length, 100);
+});
+
 Deno.test("what waits, runs or is uncertain is never reaped or forgotten", () => {
   using bench = new Bench();
   Object.assign(bench.limits, { results_files: 1, results_bytes: 1 });

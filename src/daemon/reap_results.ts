@@ -10,6 +10,10 @@
  * 4. A ledger that cannot be written does not stop the removing: it frees the space that the commit
  *    needs where both are on one file system. A bounded number goes ahead of the ledger (S1).
  * 5. A name that holds a later document by now is left alone.
+ * 6. A step takes a few milliseconds, but far above a cap it removes twice as many files as came since
+ *    the step before, however long that takes: a flood on a slow machine must not outrun it (Q5).
+ * 7. Agents take turns, and what is decided after the begin of a call is left to the next one: an
+ *    agent that floods holds up neither the others nor what comes behind.
  *
  * @module
  */
@@ -22,8 +26,13 @@ import { DAY_MS, type ReapContext, type ReapJob, UNIT_MS } from "./reap_context.
 
 /** Results that one transaction covers, at most. */
 const BATCH = 64;
+/** The same where rule 6 wants more. */
+const PRESSED_BATCH = 512;
 /** Results that may be removed before the ledger can say so. */
 const AHEAD = 128;
+/** Files above the cap, and the part of the cap in bytes, beyond which rule 6 holds. */
+const FAR_FILES = 256;
+const FAR_BYTES = 1.1;
 
 type Victim =
   | { readonly kind: "row"; readonly key: number; readonly seq: number; readonly size: Size }
@@ -42,14 +51,29 @@ interface Size {
 
 /** Every agent's results. */
 export function* reapResults(context: ReapContext): ReapJob {
-  for (const agent of [...context.ledger.shown().keys()]) {
-    try {
-      yield* reapAgent(context, agent);
-    } catch (error) {
-      if (error instanceof LedgerError) throw error;
-      // An agent whose directories were replaced keeps its files; the others are not held up.
-      context.log("WARN", "results-not-reaped", { agent, error: errorCode(error) ?? "unknown" });
+  const jobs = new Map(
+    [...context.ledger.shown().keys()].map((agent) => [agent, reapAgent(context, agent)]),
+  );
+  while (jobs.size > 0) {
+    let pressed = false;
+    for (const [agent, job] of jobs) {
+      try {
+        const step = job.next();
+        if (step.done === true) {
+          jobs.delete(agent);
+          continue;
+        }
+        // Those that are far above come in one step: each of them had its turn with the requests, too.
+        if (step.value) pressed = true;
+        else yield;
+      } catch (error) {
+        if (error instanceof LedgerError) throw error;
+        jobs.delete(agent);
+        // An agent whose directories were replaced keeps its files; the others are not held up.
+        context.log("WARN", "results-not-reaped", { agent, error: errorCode(error) ?? "unknown" });
+      }
     }
+    if (pressed) yield;
   }
 }
 
@@ -61,17 +85,25 @@ export function isOverCap({ ledger, limits }: Pick<ReapContext, "ledger" | "limi
   return false;
 }
 
-function* reapAgent(context: ReapContext, agent: string): ReapJob {
-  const { ledger, counts } = context;
+/** One agent's results. Yields after each batch, true when rule 6 made it larger. */
+function* reapAgent(context: ReapContext, agent: string): Generator<boolean, void, void> {
+  const { ledger, limits, counts } = context;
   const ahead: Victim[] = [];
+  const shown = () => ledger.shown().get(agent) ?? { files: 0, bytes: 0 };
+  const upto = ledger.head()?.seq ?? 0;
+  let before = shown().files;
   for (;;) {
     const begun = performance.now();
+    const { files, bytes } = shown();
+    const far = files > limits.results_files + FAR_FILES ||
+      bytes > limits.results_bytes * FAR_BYTES;
+    const least = far ? Math.min(PRESSED_BATCH, 2 * (files - before)) : 0;
     let fresh = 0;
-    for (const victim of victims(context, agent, ahead)) {
+    for (const victim of victims(context, agent, ahead, upto, Math.max(BATCH, least))) {
       ahead.push(victim);
       fresh++;
       removeFiles(context, agent, victim);
-      if (performance.now() - begun > UNIT_MS) break;
+      if (fresh >= least && performance.now() - begun > UNIT_MS) break;
     }
     if (fresh === 0) return;
     const of = { row: 0, answer: 0 };
@@ -88,7 +120,7 @@ function* reapAgent(context: ReapContext, agent: string): ReapJob {
       });
     } catch (error) {
       if (!(error instanceof LedgerError) || error.fatal || ahead.length >= AHEAD) throw error;
-      yield;
+      yield false;
       // A replay may have put a file back meanwhile: remove it again right before the commit.
       for (const victim of ahead) removeFiles(context, agent, victim);
       continue;
@@ -96,12 +128,24 @@ function* reapAgent(context: ReapContext, agent: string): ReapJob {
     counts.results += of.row;
     counts.answers += of.answer;
     ahead.length = 0;
-    yield;
+    before = shown().files;
+    yield least > 0;
   }
 }
 
-/** What of an agent is to go next, the first decided first, without what has gone ahead. */
-function victims(context: ReapContext, agent: string, ahead: readonly Victim[]): Victim[] {
+/**
+ * What of an agent is to go next, the first decided first, without what has gone ahead.
+ *
+ * @param upto nothing that was decided after this record
+ * @param most how many, at most
+ */
+function victims(
+  context: ReapContext,
+  agent: string,
+  ahead: readonly Victim[],
+  upto: number,
+  most: number,
+): Victim[] {
   const { ledger, limits, retention } = context;
   const shown = ledger.shown().get(agent) ?? { files: 0, bytes: 0 };
   const old = context.horizon(retention.results_days * DAY_MS)?.seq ?? -1;
@@ -113,7 +157,7 @@ function victims(context: ReapContext, agent: string, ahead: readonly Victim[]):
   }
   const over = () => files > limits.results_files || bytes > limits.results_bytes;
   const gone = new Set(ahead.map(({ kind, key }) => `${kind}${key}`));
-  const limit = ahead.length + BATCH;
+  const limit = ahead.length + most;
   const found: Victim[] = [
     ...ledger.reaping.oldestRows(agent, limit).map((row): Victim => ({
       kind: "row",
@@ -132,7 +176,7 @@ function victims(context: ReapContext, agent: string, ahead: readonly Victim[]):
   const next: Victim[] = [];
   for (const victim of found.sort((a, b) => a.seq - b.seq || a.key - b.key)) {
     if (gone.has(`${victim.kind}${victim.key}`)) continue;
-    if (next.length >= BATCH || (victim.seq > old && !over())) break;
+    if (next.length >= most || victim.seq > upto || (victim.seq > old && !over())) break;
     next.push(victim);
     files -= victim.size.files;
     bytes -= victim.size.bytes;

@@ -5,7 +5,8 @@
  * next one and finds what is left: nothing of it has to be remembered.
  *
  * 1. Caps are looked at once a second, ages and files every few minutes; while there is nothing to
- *    do that costs a comparison.
+ *    do that costs a comparison. Steps for either take turns, so that a flood does not keep a round
+ *    from its end, nor a long round what a flood leaves from being removed.
  * 2. Ages are counted by `RetentionClock`, and the order of things is that of the audit records: no
  *    clock that is set to and fro reaps anything before its time.
  * 3. A step that fails ends its round. The next one comes soon, and what failed is said once.
@@ -56,6 +57,10 @@ export class Reaper {
   /** What of the counts an audit record has told. */
   #told = noCounts();
   #round: ReapJob | null = null;
+  /** What removes results above a cap. */
+  #capping: ReapJob | null = null;
+  /** It has the next step where both have something to do. */
+  #capsNext = false;
   /** Monotonic: when the next whole round begins. */
   #due: number;
   /** Monotonic: when the clock was stored last. */
@@ -77,7 +82,7 @@ export class Reaper {
     return this.#fault;
   }
 
-  /** True while a round is under way. */
+  /** True while a whole round is under way. */
   get running(): boolean {
     return this.#round !== null;
   }
@@ -97,24 +102,27 @@ export class Reaper {
   step(): boolean {
     const { mono, log } = this.#parts;
     this.#clock.advance(this.#parts.now(), mono());
-    if (this.#round === null) {
-      if (mono() >= this.#due) this.begin();
-      else if (this.#fault === null && this.#isOverCap()) this.#round = this.#caps();
-    }
-    const round = this.#round;
-    if (round === null) return false;
+    if (this.#round === null && mono() >= this.#due) this.begin();
+    if (this.#fault === null && this.#isOverCap()) this.#capping ??= this.#caps();
+    const caps = this.#round === null || (this.#capsNext && this.#capping !== null);
+    const job = caps ? this.#capping : this.#round;
+    if (job === null) return false;
+    this.#capsNext = !caps;
     const end = performance.now() + UNIT_MS;
     try {
       do {
-        if (round.next().done === true) {
+        if (job.next().done !== true) continue;
+        if (caps) this.#capping = null;
+        else {
           this.#round = null;
           this.#fault = null;
-          return false;
         }
+        break;
       } while (performance.now() < end);
-      return true;
+      return this.#round !== null || this.#capping !== null;
     } catch (error) {
       this.#round = null;
+      this.#capping = null;
       this.#due = mono() + AGAIN_MS;
       if (error instanceof LedgerError && error.fatal) throw error;
       const why = errorCode(error) ?? (error instanceof Error ? error.message : "unknown");
@@ -157,8 +165,13 @@ export class Reaper {
     yield* reapPolicies(context);
   }
 
+  /** Until nobody is above a cap, or nothing that may go is left. */
   *#caps(): ReapJob {
-    yield* reapResults(this.#context());
+    const { counts } = this;
+    for (let before = -1; this.#isOverCap() && counts.results + counts.answers > before;) {
+      before = counts.results + counts.answers;
+      yield* reapResults(this.#context());
+    }
   }
 
   #isOverCap(): boolean {
