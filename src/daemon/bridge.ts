@@ -28,7 +28,7 @@ import { ShimPool } from "../run/pool.ts";
 import { agentPaths, ensureAgent } from "../spool/layout.ts";
 import { look } from "../spool/look.ts";
 import { comparePins, holdPins, type Pins, readPins, ROLES } from "../spool/pins.ts";
-import { publish } from "../spool/publish.ts";
+import { dropAhead, publish } from "../spool/publish.ts";
 import { Reserve } from "../spool/reserve.ts";
 import { Rounds } from "../spool/rounds.ts";
 import { Scanner } from "../spool/scan.ts";
@@ -87,6 +87,9 @@ const CATCH_UP = 32;
 
 /** Milliseconds between two beats, by which everything goes that recurs. */
 const BEAT_MS = 500;
+
+/** Milliseconds after which is made what the next request will need. */
+const AHEAD_MS = 1;
 
 /** Milliseconds between two steps of reaping. */
 const REAP_PAUSE_MS = 8;
@@ -188,6 +191,7 @@ export class Bridge {
   /** The last fault of a step, when it was and when it was told: monotonic clock, milliseconds. */
   #stepFault: { why: string; at: number; told: number } | null = null;
   #settleTimer: ReturnType<typeof setTimeout> | undefined;
+  #aheadTimer: ReturnType<typeof setTimeout> | undefined;
   #beatTimer: ReturnType<typeof setTimeout> | undefined;
   /**
    * When everything that recurs was looked at, when it was asked whether it must be, and when the
@@ -335,6 +339,7 @@ export class Bridge {
       this.#guard(() => this.#intake.finish());
       clearTimeout(this.#beatTimer);
       clearTimeout(this.#settleTimer);
+      clearTimeout(this.#aheadTimer);
       this.#watch?.close();
       this.#pageCheck?.stop();
       this.#core.pool.close();
@@ -358,8 +363,11 @@ export class Bridge {
     log("INFO", "stopped", { running: this.#core.slots.running });
   }
 
+  /** Gives back what was kept for later. */
   #giveReserves(): void {
     for (const { reserve } of this.#served.values()) reserve.close();
+    this.#core.runs.blanks.close();
+    dropAhead();
   }
 
   #serve(agent: string): void {
@@ -481,8 +489,24 @@ export class Bridge {
       if (wait === 0) more = true;
       if (wait !== null) next = Math.min(next ?? wait, wait);
     }
-    if (!more) this.#alarm(next);
+    if (!more) {
+      this.#alarm(next);
+      this.#makeAhead();
+    }
     return more;
+  }
+
+  /**
+   * Makes in a moment, when nothing is to be done, what the next request would otherwise wait for. Not
+   * at once: a shim hears of its run when this thread comes to rest.
+   */
+  #makeAhead(): void {
+    if (this.#parts.once) return;
+    this.#aheadTimer ??= setTimeout(() => {
+      this.#aheadTimer = undefined;
+      this.#core.runs.blanks.make(this.#core.limits().concurrency);
+      this.#core.publisher.stageAhead();
+    }, AHEAD_MS);
   }
 
   /** Wakes the loop when the next entry settles. */

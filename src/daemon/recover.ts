@@ -10,6 +10,7 @@
  * @module
  */
 import { leftoverClaims } from "../spool/claim.ts";
+import { sweepBlanks } from "../run/blank_runs.ts";
 import { sweepStaging } from "../spool/publish.ts";
 import type { Core } from "./core.ts";
 import type { Intake } from "./intake.ts";
@@ -48,6 +49,7 @@ export function recover(core: Core, intake: Intake, work: Work, agents: readonly
   core.publisher.beginCatchUp();
   core.publisher.catchUp(CATCH_UP);
   for (const answer of core.ledger.answers()) core.publisher.answer(answer);
+  sweepBlanks();
   for (const agent of agents) {
     sweepStaging(agent);
     const claims = leftoverClaims(agent);

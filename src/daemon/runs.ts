@@ -29,6 +29,7 @@ import { commandDigest, resolveCommand, resolveLookup } from "../policy/resolve_
 import { coded, isoTime, type OutputView, type Result } from "../result.ts";
 import { beatOf } from "../run/beat.ts";
 import { type Exit, type Order, RUN_FILES, type StreamEnd } from "../run/order.ts";
+import { BlankRuns } from "../run/blank_runs.ts";
 import { markCancel, prepareRun, removeRun } from "../run/order_file.ts";
 import { isCancelMarked } from "../run/look_before_start.ts";
 import { type ResolveContext, resolveContext, runDir } from "../run/run_dir.ts";
@@ -164,6 +165,8 @@ export class Runs {
   #fault: string | null = null;
   /** What is masked in everything that agents read. */
   readonly maskings: Maskings;
+  /** Run directories made beforehand. */
+  readonly blanks = new BlankRuns();
 
   constructor(pool: ShimPool, trust: TrustStore, log: Log) {
     this.maskings = new Maskings(trust, log);
@@ -219,7 +222,8 @@ export class Runs {
     const { program, reuse } = what;
     const shim = this.#pool.take(reuse);
     if (shim === null) return null;
-    const run = randomHex(16);
+    const blank = this.blanks.take();
+    const run = blank ?? randomHex(16);
     try {
       const context = resolveContext({
         run,
@@ -252,11 +256,11 @@ export class Runs {
         ...(what.notify === true ? { notify: true } : {}),
       };
       if (facts.verb.messages) makeMessages(run);
-      prepareRun(order);
+      prepareRun(order, ".", blank !== null);
       this.#fault = null;
-      shim.hint(run);
       return { run, order, shim };
     } catch (error) {
+      if (blank !== null) this.blanks.drop(blank);
       this.#pool.release(shim);
       throw error;
     }

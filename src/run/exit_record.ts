@@ -36,6 +36,8 @@ export const TAIL_BYTES = 16 * 1024;
 /** Longest record in bytes: two tails in base64 and room for the rest. */
 const EXIT_BYTES_MAX = 128 * 1024;
 
+const encoder = new TextEncoder();
+
 const KINDS: readonly ExitKind[] = [
   "exited",
   "timed_out",
@@ -148,19 +150,41 @@ export interface StoredExit {
   sync(): void;
 }
 
+/** A record's file that has no content yet. */
+export type BlankExit = ReturnType<ExitDisk["open"]>;
+
+/**
+ * Makes the record's file beforehand, while the command runs.
+ *
+ * @returns null when that is not possible now; `writeExit` then makes its own
+ */
+export function blankExit(dir: string, disk: ExitDisk = DISK): BlankExit | null {
+  try {
+    return create(disk, `${dir}/${RUN_FILES.exitTmp}`);
+  } catch {
+    return null;
+  }
+}
+
 /**
  * Stores the outcome of a run. Calls in order: create, write, rename; on any failure remove, rename
  * of `taken.json`; `sync` of what it returns then makes it durable.
  *
  * @param dir the run directory, in which `taken.json` lies
+ * @param blank what `blankExit` gave for this directory; used once
  * @returns what now holds the outcome, or null when nothing does and the caller has to try again
  */
-export function writeExit(dir: string, exit: Exit, disk: ExitDisk = DISK): StoredExit | null {
+export function writeExit(
+  dir: string,
+  exit: Exit,
+  disk: ExitDisk = DISK,
+  blank: BlankExit | null = null,
+): StoredExit | null {
   const tmp = `${dir}/${RUN_FILES.exitTmp}`;
-  const bytes = new TextEncoder().encode(JSON.stringify(exit));
-  let file: ReturnType<ExitDisk["open"]> | null = null;
+  const bytes = encoder.encode(JSON.stringify(exit));
+  let file = blank;
   try {
-    file = create(disk, tmp);
+    file ??= create(disk, tmp);
     writeAll(file, bytes);
     disk.rename(tmp, `${dir}/${RUN_FILES.exit}`);
     const written = file;

@@ -2,7 +2,8 @@
  * The daemon's side of a run directory: making one with its order, voiding an order that nobody
  * took, asking for the end of a run, and clearing up afterwards.
  *
- * 1. A run directory is made with `mkdir`, which fails where one exists: a run id is used once.
+ * 1. A run directory is made with `mkdir`, which fails where one exists: a run id is used once. One
+ *    that was made beforehand has the id of its run from the beginning (`blank_runs.ts`).
  * 2. An order is taken or voided by renaming `order.json`; the file system lets one of the two
  *    win, so a voided order has not been started and never will be (S7).
  * 3. A lock is probed shared and let go at once, so a probe cannot make another probe fail; the
@@ -14,6 +15,7 @@
  * @module
  */
 import { errorCode } from "../errors.ts";
+import { fillBlank } from "./blank_runs.ts";
 import { readBounded, writeAll } from "./bounded_file.ts";
 import { parseExitName } from "./exit_record.ts";
 import { type Order, RUN_FILES } from "./order.ts";
@@ -34,6 +36,8 @@ function makeRunDir(dir: string, root: string): void {
   }
 }
 
+const encoder = new TextEncoder();
+
 /**
  * Makes the directory of a run and writes its order. Done before the commit that says `running`;
  * when it fails nothing has happened that would have to be undone, but what was made is removed.
@@ -41,10 +45,13 @@ function makeRunDir(dir: string, root: string): void {
  * Nothing is fsynced: an order that a power failure takes away is a run that never started, and
  * the shim makes it durable before it starts anything.
  *
+ * @param blank there is a blank for this run (`blank_runs.ts`)
  * @throws the system error when the directory exists or the order cannot be written whole
  */
-export function prepareRun(order: Order, root = "."): void {
+export function prepareRun(order: Order, root = ".", blank = false): void {
   const dir = runDir(order.run, root);
+  const bytes = encoder.encode(JSON.stringify(order));
+  if (blank && fillBlank(order, bytes, root)) return;
   makeRunDir(dir, root);
   try {
     using file = Deno.openSync(`${dir}/${RUN_FILES.order}`, {
@@ -52,7 +59,7 @@ export function prepareRun(order: Order, root = "."): void {
       createNew: true,
       mode: 0o600,
     });
-    writeAll(file, new TextEncoder().encode(JSON.stringify(order)));
+    writeAll(file, bytes);
   } catch (error) {
     removeRun(order.run, root);
     throw error;

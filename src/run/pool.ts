@@ -52,11 +52,6 @@ export interface Shim {
   /** The run that it was given and has not told about yet, or null. */
   readonly run: string | null;
   /**
-   * Lets it read the order of a run ahead, while the start is being committed. It starts nothing.
-   * Errors are those of `send`.
-   */
-  hint(run: string): void;
-  /**
    * Gives it the order of a run, in one write. Does not wait: a shim that cannot be reached any
    * more shows by ending.
    *
@@ -110,26 +105,13 @@ class PoolShim implements Shim {
     this.#stdin.closed.catch(() => {});
   }
 
-  hint(run: string): void {
-    this.#mayTell(run);
-    this.#write(`hint ${run}\n`);
-  }
-
   send(run: string): void {
-    this.#mayTell(run);
+    if (!isRun(run)) throw new RangeError("Cannot send order: not a run id");
+    if (this.state !== "taken") throw new Error(`Cannot send order: the shim is ${this.state}`);
     this.state = "busy";
     this.run = run;
     this.hold(true);
-    this.#write(`${run}\n`);
-  }
-
-  #mayTell(run: string): void {
-    if (!isRun(run)) throw new RangeError("Cannot send order: not a run id");
-    if (this.state !== "taken") throw new Error(`Cannot send order: the shim is ${this.state}`);
-  }
-
-  #write(line: string): void {
-    this.#stdin.write(new TextEncoder().encode(line)).catch(() => {});
+    this.#stdin.write(new TextEncoder().encode(`${run}\n`)).catch(() => {});
   }
 
   /** Asks whether it stands still, unless an answer is owed. */

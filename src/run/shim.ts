@@ -5,7 +5,6 @@
  * The order protocol, with what a crash after each step leaves:
  *
  *     daemon: mkdir runs/<run>, write order.json      an order that nobody took: it can be voided
- *     daemon: write "hint <run>\n"                    the same; the shim reads ahead, no more
  *     daemon: commit `running`, write "<run>\n"       the same
  *     shim:   flock runs/<run>, waiting               the same
  *     shim:   rename order.json to taken.json         perhaps started
@@ -28,21 +27,19 @@
  * 5. No output, no ending and no rejected promise ends the shim, and none of the signals that
  *    programs send to their group, except those that the runtime cannot catch: KILL, STOP and the
  *    real-time ones. Those leave a run without a record, which recovery calls uncertain (X15, S13).
- * 6. A hint is only read ahead: nothing is locked, renamed or started for it, and what was read counts
- *    only when the taken order has the same bytes. Program, files and switches are looked at after
- *    the order was taken.
+ * 6. The order is read and resolved while the disk makes its taking durable. Program, files and
+ *    switches are looked at after that, right before the start.
  * 7. What a shim does not need it gives up before it reads its first order, and refuses to work
  *    when that failed, or when it does not lead a group that it can signal.
  *
  * @module
  */
-import { Buffer } from "node:buffer";
 import { EXIT } from "../codes.ts";
 import { errorCode } from "../errors.ts";
 import { isRun, printable } from "../names.ts";
 import { Beat } from "./beat.ts";
 import { readBounded } from "./bounded_file.ts";
-import { EMPTY_STREAM, type StoredExit, writeExit } from "./exit_record.ts";
+import { type BlankExit, blankExit, EMPTY_STREAM, type StoredExit, writeExit } from "./exit_record.ts";
 import { giveUpGrants } from "./give_up_grants.ts";
 import { insist, killArgv, killProgram } from "./kill_group.ts";
 import { LineReader } from "./line_reader.ts";
@@ -80,15 +77,14 @@ const IGNORED_SIGNALS: readonly Deno.Signal[] = [
   "SIGSTKFLT",
 ];
 
-/** What stands before the run id of an order that is about to be committed. */
-const HINT = "hint ";
-
 /** What became of an order. */
 interface Attempt {
   readonly exit: Exit;
   /** The group, this process included, must end once the outcome is recorded. */
   readonly endGroup: boolean;
   readonly child: Deno.ChildProcess | null;
+  /** The file of the record, made while the command ran. */
+  readonly blank: BlankExit | null;
 }
 
 /** Diagnostics of the current run; of none between runs. */
@@ -139,49 +135,23 @@ function unstarted(
     stdout: EMPTY_STREAM,
     stderr: EMPTY_STREAM,
   };
-  return { exit, endGroup: false, child: null };
+  return { exit, endGroup: false, child: null, blank: null };
 }
 
 /** An order as read, and what it comes to. */
 interface ReadOrder {
-  readonly bytes: Uint8Array;
   readonly order: Order;
   readonly resolved: Resolved;
 }
 
-/** The order that was read ahead, or null. */
-let ahead: ReadOrder | null = null;
-
-/** The order in a file of a run, or null when there is none that can be believed. */
-function readOrder(path: string, run: string): ReadOrder | null {
-  const bytes = readBounded(path, ORDER_BYTES_MAX);
-  if (bytes === null) return null;
-  if (ahead !== null && ahead.order.run === run && sameBytes(ahead.bytes, bytes)) return ahead;
-  const order = parseOrder(bytes, run);
-  return order === null
-    ? null
-    : { bytes, order, resolved: resolveOrder(order, Deno.pid, Deno.cwd()) };
-}
-
-function sameBytes(a: Uint8Array, b: Uint8Array): boolean {
-  return Buffer.compare(a, b) === 0;
-}
-
-/** Reads an order ahead. Whatever goes wrong shows again when it is taken. */
-function readAhead(run: string): void {
-  ahead = null;
-  try {
-    ahead = readOrder(`${runDir(run)}/${RUN_FILES.order}`, run);
-  } catch {
-    // It is not there, or not yet.
-  }
-}
-
+/** The order that was taken, or null when its text is not one that can be believed. */
 function readTakenOrder(dir: string, run: string): ReadOrder | null {
   try {
-    const read = readOrder(`${dir}/${RUN_FILES.taken}`, run);
-    if (read === null) log.line("order-unreadable");
-    return read;
+    const bytes = readBounded(`${dir}/${RUN_FILES.taken}`, ORDER_BYTES_MAX);
+    const order = bytes === null ? null : parseOrder(bytes, run);
+    if (order !== null) return { order, resolved: resolveOrder(order, Deno.pid, Deno.cwd()) };
+    log.line("order-unreadable");
+    return null;
   } catch (error) {
     log.line("order-unreadable", error);
     return null;
@@ -190,7 +160,6 @@ function readTakenOrder(dir: string, run: string): ReadOrder | null {
 
 /** Carries out a taken order; the directory has been fsynced. */
 async function carryOut(run: string, dir: string, read: ReadOrder | null): Promise<Attempt> {
-  ahead = null;
   if (read === null) return unstarted(run, "base_changed", "order-unreadable");
   const { order } = read;
   const verified = verifyFiles(order, read.resolved);
@@ -208,9 +177,11 @@ async function carryOut(run: string, dir: string, read: ReadOrder | null): Promi
     log.line("spawn-failed", error);
     return unstarted(run, "spawn_failed", errorCode(error) ?? "refused");
   }
-  const { clean, ...ended } = await followCommand(child, order, dir, log);
+  const following = followCommand(child, order, dir, log);
+  const blank = blankExit(dir);
+  const { clean, ...ended } = await following;
   const reusable = verified.reuse && clean && ended.kind === "exited";
-  return { exit: { chb: 1, run, started: true, ...ended }, endGroup: !reusable, child };
+  return { exit: { chb: 1, run, started: true, ...ended }, endGroup: !reusable, child, blank };
 }
 
 /** Kills the whole group, this process included. Tries until it works and so never returns. */
@@ -247,9 +218,9 @@ function isThere(dir: string): boolean {
  * Records the outcome; waits for as long as the disk refuses it and waiting can help. Where somebody
  * removed the run directory it cannot: the daemon finds that nothing lives and nothing is told.
  */
-async function record(dir: string, exit: Exit): Promise<StoredExit | null> {
-  for (;;) {
-    const stored = writeExit(dir, exit);
+async function record(dir: string, { exit, ...attempt }: Attempt): Promise<StoredExit | null> {
+  for (let { blank } = attempt;; blank = null) {
+    const stored = writeExit(dir, exit, undefined, blank);
     if (stored !== null) return stored;
     log.line("exit-not-recorded");
     if (!isThere(dir)) return null;
@@ -314,7 +285,7 @@ async function runLocked(run: string, dir: string, handle: Deno.FsFile): Promise
       ? await carryOut(run, dir, read)
       : unstarted(run, "spawn_failed", "cannot-sync");
     child = attempt.child;
-    const stored = await record(dir, attempt.exit);
+    const stored = await record(dir, attempt);
     if (!attempt.endGroup && stored !== null) return { words: `exit ${run} reusable`, stored };
     say(`exit ${run}`);
     // What changed something must not become uncertain by a power failure. The daemon has been
@@ -383,11 +354,10 @@ function readInput(buffer: Uint8Array): number | null {
 /**
  * Serves orders until standard input ends.
  *
- * Lines in: `hint <run>`, before the commit that may start it, `<run>`, and `ping`. Lines out: `ready
- * <pid>` once; `pong` for each `ping`; for each order `exit <run>` when its outcome is recorded and
- * this process is about to end, `exit <run> reusable` when it is recorded and the next order is
- * welcome, or `gone <run>` when there was no order to take and nothing was started. `fault …` instead
- * of `ready` says why this process will not work.
+ * Lines in: `<run>` and `ping`. Lines out: `ready <pid>` once; `pong` for each `ping`; for each order
+ * `exit <run>` when its outcome is recorded and this process is about to end, `exit <run> reusable`
+ * when it is recorded and the next order is welcome, or `gone <run>` when there was no order to take
+ * and nothing was started. `fault …` instead of `ready` says why this process will not work.
  *
  * Needs the permissions of the program and gives most of them up. Must be started as the leader
  * of its own session.
@@ -416,11 +386,8 @@ export async function runShim(): Promise<number> {
     const n = readInput(buffer);
     if (n === null) return EXIT.ok;
     for (const line of reader.push(buffer.subarray(0, n))) {
-      const hinted = line.startsWith(HINT) ? line.slice(HINT.length) : null;
-      if (hinted === null) {
-        if (isRun(line)) await runOrder(line);
-        else if (line === "ping") say("pong");
-      } else if (isRun(hinted)) readAhead(hinted);
+      if (isRun(line)) await runOrder(line);
+      else if (line === "ping") say("pong");
     }
   }
 }

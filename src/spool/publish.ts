@@ -82,9 +82,57 @@ export function publish(
   options: PublishOptions = {},
 ): void {
   const path = targetPath(agent, target, name);
-  const staged = stagedPath(agent);
-  writeNewFile(staged, bytes, options.mode ?? FILE_MODE);
+  const mode = options.mode ?? FILE_MODE;
+  let staged = target === "results" && mode === FILE_MODE ? fillAhead(agent, bytes) : null;
+  if (staged === null) {
+    staged = stagedPath(agent);
+    writeNewFile(staged, bytes, mode);
+  }
   moveIntoPlace(agent, target, staged, path);
+}
+
+/** Staged files without content that were made while nobody waited, by agent. */
+const ahead = new Map<string, string>();
+
+/**
+ * Makes a staged file for the next result of an agent, unless there is one: to make a file is the
+ * dearest part of publishing a small one. It is not kept open, so that it stands against no change
+ * of the mount. Never throws: without one the next publication makes its own.
+ */
+export function stageAhead(agent: string): void {
+  if (ahead.has(agent)) return;
+  const staged = stagedPath(agent);
+  try {
+    closeSync(createNew(staged, FILE_MODE));
+    ahead.set(agent, staged);
+  } catch {
+    // What is wrong with the directory or the disk shows when something is to be told.
+  }
+}
+
+/** Removes what `stageAhead` made, at the end of the service. */
+export function dropAhead(): void {
+  for (const staged of ahead.values()) removeQuietly(staged);
+  ahead.clear();
+}
+
+/** Writes into the file that was made beforehand; null when there is none that can be used. */
+function fillAhead(agent: string, bytes: Uint8Array): string | null {
+  const staged = ahead.get(agent);
+  if (staged === undefined) return null;
+  ahead.delete(agent);
+  try {
+    const fd = openSync(staged, constants.O_WRONLY);
+    try {
+      writeAll(fd, bytes);
+    } finally {
+      closeSync(fd);
+    }
+    return staged;
+  } catch {
+    removeQuietly(staged);
+    return null;
+  }
 }
 
 /** A published file that grows. */

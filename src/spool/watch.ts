@@ -78,6 +78,8 @@ const CHANCES = 20;
 const LATE_MS = 100;
 /** How long the event of an entry that a scan found may still be on its way. */
 const GRACE_MS = 500;
+/** How old a change of the directory is when its event must have come. */
+const ON_ITS_WAY_MS = 100;
 /** Events in a row that came in time, after which they are trusted again. */
 const TRUST_AGAIN = 20;
 /** So many events at once may be what is left of more: the runtime drops some without a word. */
@@ -349,7 +351,8 @@ export class SpoolWatch {
       if (kind !== "remove") this.#options.onScan(watched.agent, "changed");
       return;
     }
-    if (kind !== "remove") {
+    if (kind === "remove") watched.missed.delete(name);
+    else {
       const late = watched.missed.delete(name);
       if (!late && watched.debt > 0 && !watched.recent.has(name)) watched.debt--;
       if (watched.recent.size >= RECENT) {
@@ -555,6 +558,9 @@ export class SpoolWatch {
       return;
     }
     if (seen === null || seen.mtime_ms === watched.mtime) return;
+    const age = Date.now() - seen.mtime_ms;
+    // Its event may still be on its way: the next pulse asks again.
+    if (age >= 0 && age < ON_ITS_WAY_MS && watched.heardAt < seen.mtime_ms) return;
     watched.mtime = seen.mtime_ms;
     // Whatever changed the directory last must have been told of since.
     if (seen.mtime_ms <= watched.heardAt || watched.state !== "watching") return;

@@ -66,6 +66,8 @@ function watchInWorker(scope: Scope): void {
   };
   /** Messages in a row that are sent without waiting for what may come. */
   const BURST = 16;
+  /** For how long the end of an entry is kept back: nobody waits for it. */
+  const IDLE_MS = 25;
   /** Names gathered for one directory; what is more is told as lost. */
   const GATHER_NAMES = 2048;
   const watchers = new Map<number, Deno.FsWatcher>();
@@ -81,10 +83,14 @@ function watchInWorker(scope: Scope): void {
   let answers: WatchReport[] = [];
   /** A message is under way. */
   let told = false;
+  /** There are news that are to be told as soon as none is. */
+  let urgent = false;
   let flushedAt = 0;
   /** Messages that may be sent at once; one more each `GATHER_MS`. */
   let credit = BURST;
   let timer: ReturnType<typeof setTimeout> | null = null;
+  /** Fires at the latest when something has been kept back for `IDLE_MS`. */
+  let idle: ReturnType<typeof setTimeout> | null = null;
 
   function newsOf(id: number): News {
     let of = news.get(id);
@@ -97,7 +103,9 @@ function watchInWorker(scope: Scope): void {
 
   function flush(): void {
     if (timer !== null) clearTimeout(timer);
-    timer = null;
+    if (idle !== null) clearTimeout(idle);
+    timer = idle = null;
+    urgent = told;
     if (told) return;
     const reports = answers;
     answers = [];
@@ -119,7 +127,10 @@ function watchInWorker(scope: Scope): void {
 
   /** Flushes at once where not much was told of late, else when some more may have come. */
   function flushSoon(): void {
-    if (told) return;
+    if (told) {
+      urgent = true;
+      return;
+    }
     const now = performance.now();
     if (Math.min(BURST, credit + (now - flushedAt) / GATHER_MS) >= 1) flush();
     else timer ??= setTimeout(flush, GATHER_MS);
@@ -141,15 +152,39 @@ function watchInWorker(scope: Scope): void {
     } else if (!kinds.includes(kind)) kinds.push(kind);
   }
 
-  function tell(id: number, directory: string, event: Deno.FsEvent): void {
+  /** False when there is nothing of this path; what cannot be looked at may be there. */
+  function isThere(path: string): boolean {
+    try {
+      Deno.lstatSync(path);
+      return true;
+    } catch (error) {
+      return !(error instanceof Deno.errors.NotFound);
+    }
+  }
+
+  /** The paths of the last two renames, each told by itself. */
+  interface Renamed {
+    from: string;
+    to: string;
+  }
+
+  function tell(id: number, directory: string, event: Deno.FsEvent, renamed: Renamed): void {
     if (event.flag === "rescan") {
       newsOf(id).lost = true;
       return flushSoon();
     }
-    const kind = kinds[event.kind];
+    let kind = kinds[event.kind];
     if (kind === undefined) return;
+    const { from, to } = renamed;
+    const [one = "", two] = event.paths;
+    renamed.from = to;
+    renamed.to = kind === "rename" && two === undefined ? one : "";
+    // The system tells of both names, and the runtime then of the pair, which says nothing new but
+    // that there is nothing of the first name any more.
+    const paths = kind === "rename" && one === from && two === to ? [one] : event.paths;
+    if (paths.length < event.paths.length) kind = "remove";
     const names: string[] = [];
-    for (const path of event.paths) {
+    for (const path of paths) {
       const slash = path.lastIndexOf("/");
       // The directory itself, and other watched directories, are told to every watcher.
       if (path.slice(0, slash) === directory) names.push(path.slice(slash + 1));
@@ -161,9 +196,11 @@ function watchInWorker(scope: Scope): void {
     // Telling it would only keep the rename waiting that follows.
     const temporary = last.startsWith(".") && last.endsWith(".tmp");
     if (temporary && kind !== "remove") return void newsOf(id).seen++;
+    // Each entry that the bridge claims is renamed away, and the name that it had is told as well.
+    if (kind === "rename" && two === undefined && !isThere(one)) kind = "remove";
     add(id, last, kind);
-    // Nobody waits for its end either, and the name that it was renamed to comes right behind.
-    if (temporary) timer ??= setTimeout(flush, GATHER_MS);
+    // Nobody waits for the end of an entry, and other news often come right behind.
+    if (kind === "remove") idle ??= setTimeout(flush, IDLE_MS);
     else flushSoon();
   }
 
@@ -186,11 +223,12 @@ function watchInWorker(scope: Scope): void {
     watchers.set(id, watcher);
     answer({ id, kind: "watching" });
     const iterator = watcher[Symbol.asyncIterator]();
+    const renamed: Renamed = { from: "", to: "" };
     for (;;) {
       try {
         const step = await iterator.next();
         if (step.done === true) return;
-        tell(id, directory, step.value);
+        tell(id, directory, step.value, renamed);
       } catch (error) {
         if (watchers.get(id) !== watcher) return;
         if (!(error instanceof TypeError)) {
@@ -209,7 +247,8 @@ function watchInWorker(scope: Scope): void {
     if (data !== "heard") return void follow(data.id, data.directory);
     told = false;
     if (answers.length > 0) flush();
-    else if (news.size > 0) flushSoon();
+    else if (urgent) flushSoon();
+    else if (news.size > 0) idle ??= setTimeout(flush, IDLE_MS);
   };
 }
 

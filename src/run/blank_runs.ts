@@ -1,0 +1,135 @@
+/**
+ * Run directories that are made while nobody waits. To make a directory and a file in it is the
+ * dearest part of an order on the disk, and none of it depends on what is ordered.
+ *
+ * 1. A blank is no run. It lies in `state/blank/`, which only the daemon sees, and moves into
+ *    `state/runs/` whole, with its order in it, by one rename: before that nothing can be taken
+ *    from it, and afterwards it is a run directory like any other.
+ * 2. It has the random name of the one run that it is for, and is never used for another (S7).
+ * 3. That there is none, or that one cannot be used, is no fault: the order is stored as if there
+ *    never had been any.
+ * 4. Nothing of an earlier daemon is used; it is removed at the start.
+ *
+ * @module
+ */
+import { errorCode } from "../errors.ts";
+import { isRun, randomHex } from "../names.ts";
+import { writeAll } from "./bounded_file.ts";
+import { type Order, RUN_FILES } from "./order.ts";
+import { below, runDir } from "./run_dir.ts";
+
+/** Directory below the root that holds blanks by the id of their run. */
+export const BLANKS = "state/blank";
+
+/** Blanks kept, at most. */
+const MAX_BLANKS = 4;
+
+/** Blanks of this process, each for one run. */
+export class BlankRuns {
+  readonly #root: string;
+  readonly #ready: string[] = [];
+
+  /** @param root path of the root; the running program leaves it at `.` */
+  constructor(root = ".") {
+    this.#root = root;
+  }
+
+  /** Blanks that are ready. */
+  get size(): number {
+    return this.#ready.length;
+  }
+
+  /** The id of a run that has a blank, which is the caller's from now on; null when none is ready. */
+  take(): string | null {
+    return this.#ready.pop() ?? null;
+  }
+
+  /**
+   * Makes one when fewer than `count` are ready. Never throws: without space there is none.
+   *
+   * @returns true when one was made
+   */
+  make(count: number): boolean {
+    if (this.#ready.length >= Math.min(count, MAX_BLANKS)) return false;
+    const run = randomHex(16);
+    const dir = blankDir(run, this.#root);
+    try {
+      makeDirectory(dir, this.#root);
+      Deno.openSync(`${dir}/${RUN_FILES.order}`, { write: true, createNew: true, mode: 0o600 })
+        .close();
+    } catch {
+      removeBlank(run, this.#root);
+      return false;
+    }
+    this.#ready.push(run);
+    return true;
+  }
+
+  /** Removes one that was taken and is not wanted any more; one that was used is left alone. */
+  drop(run: string): void {
+    removeBlank(run, this.#root);
+  }
+
+  /** Removes what is ready, at the end of the service. */
+  close(): void {
+    for (const run of this.#ready.splice(0)) removeBlank(run, this.#root);
+  }
+}
+
+function blankDir(run: string, root: string): string {
+  if (!isRun(run)) throw new RangeError("Cannot name blank: not a run id");
+  return below(root, `${BLANKS}/${run}`);
+}
+
+function makeDirectory(dir: string, root: string): void {
+  try {
+    Deno.mkdirSync(dir, { mode: 0o700 });
+  } catch (error) {
+    if (errorCode(error) !== "ENOENT") throw error;
+    Deno.mkdirSync(below(root, BLANKS), { mode: 0o700 });
+    Deno.mkdirSync(dir, { mode: 0o700 });
+  }
+}
+
+/**
+ * Writes an order into the blank of its run and makes a run directory of it.
+ *
+ * @returns false when that was not possible and the blank is gone
+ */
+export function fillBlank(order: Order, bytes: Uint8Array, root = "."): boolean {
+  const dir = blankDir(order.run, root);
+  try {
+    {
+      using file = Deno.openSync(`${dir}/${RUN_FILES.order}`, { write: true });
+      writeAll(file, bytes);
+    }
+    Deno.renameSync(dir, runDir(order.run, root));
+    return true;
+  } catch {
+    removeBlank(order.run, root);
+    return false;
+  }
+}
+
+/** Removes blanks that an earlier daemon left. Only for the holder of the state lock. */
+export function sweepBlanks(root = "."): void {
+  try {
+    for (const { name } of Deno.readDirSync(below(root, BLANKS))) {
+      if (isRun(name)) removeBlank(name, root);
+    }
+  } catch {
+    // There are none, or they harm nobody.
+  }
+}
+
+/** What cannot be removed now is removed at the next start. */
+function removeBlank(run: string, root: string): void {
+  const dir = blankDir(run, root);
+  for (const path of [`${dir}/${RUN_FILES.order}`, dir]) {
+    try {
+      Deno.removeSync(path);
+    } catch {
+      // It is not there, or stays.
+    }
+  }
+}
