@@ -28,7 +28,7 @@ import { ShimPool } from "../run/pool.ts";
 import { agentPaths, ensureAgent } from "../spool/layout.ts";
 import { look } from "../spool/look.ts";
 import { comparePins, holdPins, type Pins, readPins, ROLES } from "../spool/pins.ts";
-import { dropAhead, publish } from "../spool/publish.ts";
+import { publish, stageAhead } from "../spool/publish.ts";
 import { Reserve } from "../spool/reserve.ts";
 import { Rounds } from "../spool/rounds.ts";
 import { Scanner } from "../spool/scan.ts";
@@ -367,7 +367,7 @@ export class Bridge {
   #giveReserves(): void {
     for (const { reserve } of this.#served.values()) reserve.close();
     this.#core.runs.blanks.close();
-    dropAhead();
+    stageAhead(new Set());
   }
 
   #serve(agent: string): void {
@@ -497,15 +497,18 @@ export class Bridge {
   }
 
   /**
-   * Makes in a moment, when nothing is to be done, what the next request would otherwise wait for. Not
-   * at once: a shim hears of its run when this thread comes to rest.
+   * Makes in a moment, when nothing is to be done, what the next run and the results of those that go
+   * on would otherwise wait for. Not at once: a shim hears of its run when this thread comes to rest.
    */
   #makeAhead(): void {
     if (this.#parts.once) return;
     this.#aheadTimer ??= setTimeout(() => {
       this.#aheadTimer = undefined;
-      this.#core.runs.blanks.make(this.#core.limits().concurrency);
-      this.#core.publisher.stageAhead();
+      const { active, blanks } = this.#core.runs;
+      blanks.make(this.#core.limits().concurrency);
+      const running = new Set<string>();
+      for (const { agent, finished } of active.values()) if (!finished) running.add(agent);
+      stageAhead(running);
     }, AHEAD_MS);
   }
 

@@ -17,7 +17,7 @@ import { errorCode } from "../errors.ts";
 import type { Ledger } from "../ledger/ledger.ts";
 import type { Published, Row, StoredAnswer } from "../ledger/types.ts";
 import { isoTime, isOutputGone, type Result } from "../result.ts";
-import { publish, resultSize, stageAhead } from "../spool/publish.ts";
+import { publish, resultSize } from "../spool/publish.ts";
 import type { Log } from "./log.ts";
 
 /** Milliseconds for which a row that has just started is not told. */
@@ -42,8 +42,6 @@ export class Publisher {
   /** The last row of those that were unpublished at the start, as far as they were looked at. */
   #caughtUp: number | null = null;
   readonly #soon = new Set<number>();
-  /** Agents with a result since the last call of `stageAhead`. */
-  readonly #told = new Set<string>();
   readonly #retryRows = new Set<number>();
   readonly #retryAnswers = new Map<string, StoredAnswer>();
   #fault: string | null = null;
@@ -226,14 +224,7 @@ export class Publisher {
   #result(agent: string, result: Result): number {
     const bytes = encodeDocument(result);
     publish(agent, "results", `${result.id}.json`, bytes);
-    this.#told.add(agent);
     return bytes.length;
-  }
-
-  /** Makes what the next result of those needs who were just told one. */
-  stageAhead(): void {
-    for (const agent of this.#told) stageAhead(agent);
-    this.#told.clear();
   }
 
   /** Marks a row with what of it stands in `results/` now. */

@@ -91,29 +91,31 @@ export function publish(
   moveIntoPlace(agent, target, staged, path);
 }
 
-/** Staged files without content that were made while nobody waited, by agent. */
+/** Staged files without content that were made while commands run, by agent. */
 const ahead = new Map<string, string>();
 
 /**
- * Makes a staged file for the next result of an agent, unless there is one: to make a file is the
- * dearest part of publishing a small one. It is not kept open, so that it stands against no change
- * of the mount. Never throws: without one the next publication makes its own.
+ * Sees to it that these agents, whose commands run, have a staged file for their next result, and that
+ * no other agent has one: to make a file is the dearest part of publishing a small one. It is not kept
+ * open, so that it stands against no change of the mount. Never throws: without one the publication
+ * makes its own.
  */
-export function stageAhead(agent: string): void {
-  if (ahead.has(agent)) return;
-  const staged = stagedPath(agent);
-  try {
-    closeSync(createNew(staged, FILE_MODE));
-    ahead.set(agent, staged);
-  } catch {
-    // What is wrong with the directory or the disk shows when something is to be told.
+export function stageAhead(agents: ReadonlySet<string>): void {
+  for (const [agent, staged] of ahead) {
+    if (agents.has(agent)) continue;
+    ahead.delete(agent);
+    removeQuietly(staged);
   }
-}
-
-/** Removes what `stageAhead` made, at the end of the service. */
-export function dropAhead(): void {
-  for (const staged of ahead.values()) removeQuietly(staged);
-  ahead.clear();
+  for (const agent of agents) {
+    if (ahead.has(agent)) continue;
+    const staged = stagedPath(agent);
+    try {
+      closeSync(createNew(staged, FILE_MODE));
+      ahead.set(agent, staged);
+    } catch {
+      // What is wrong with the directory or the disk shows when something is to be told.
+    }
+  }
 }
 
 /** Writes into the file that was made beforehand; null when there is none that can be used. */
