@@ -5,7 +5,9 @@
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import { Buffer } from "node:buffer";
 import { randomHex } from "../src/names.ts";
+import { BlankRuns, sweepBlanks } from "../src/run/blank_runs.ts";
 import {
+  blankExit,
   EMPTY_STREAM,
   type ExitDisk,
   exitName,
@@ -250,6 +252,76 @@ Deno.test(
   }),
 );
 
+// Directories made beforehand
+
+Deno.test(
+  "prepareRun() makes a run of its blank, which was nobody else's and is used once (S7)",
+  withRoot((root) => {
+    const blanks = new BlankRuns(root);
+    assertEquals([blanks.take(), blanks.size], [null, 0]);
+    assertEquals([blanks.make(2), blanks.make(2), blanks.make(2)], [true, true, false]);
+    assertEquals([names(`${root}/state/runs`), blanks.size], [[], 2], "a blank is no run");
+    const run = blanks.take() ?? "";
+    const other = blanks.take() ?? "";
+    assert(run !== other && blanks.take() === null);
+    const inode = Deno.statSync(`${root}/state/blank/${run}`).ino;
+    prepareRun(order({ run }), root, true);
+    const dir = runDir(run, root);
+    assertEquals(names(`${root}/state/runs`), [run]);
+    assertEquals(names(`${root}/state/blank`), [other]);
+    assertEquals([Deno.statSync(dir).ino, names(dir)], [inode, ["order.json"]]);
+    assertEquals(parseOrder(Deno.readFileSync(`${dir}/order.json`), run), order({ run }));
+    for (const [path, mode] of [[dir, 0o700], [`${dir}/order.json`, 0o600]] as const) {
+      assertEquals((Deno.statSync(path).mode ?? 0) & 0o777, mode, path);
+    }
+    // The order of a run that was taken stays where it is, whoever asks for the run again.
+    assertThrows(() => prepareRun(order({ run }), root, true));
+    assertEquals(parseOrder(Deno.readFileSync(`${dir}/order.json`), run), order({ run }));
+  }),
+);
+
+Deno.test(
+  "prepareRun() does without a blank that is gone or cannot be used, and close() leaves none",
+  withRoot((root) => {
+    const blanks = new BlankRuns(root);
+    const spoil = [
+      (dir: string) => Deno.removeSync(dir, { recursive: true }),
+      (dir: string) => {
+        Deno.removeSync(`${dir}/order.json`);
+        Deno.mkdirSync(`${dir}/order.json`);
+      },
+      () => Deno.removeSync(`${root}/state/runs`, { recursive: true }),
+    ];
+    for (const how of spoil) {
+      blanks.make(1);
+      const run = blanks.take() ?? "";
+      how(`${root}/state/blank/${run}`);
+      prepareRun(order({ run }), root, true);
+      assertEquals(names(runDir(run, root)), ["order.json"]);
+      assertEquals(names(`${root}/state/blank`), []);
+    }
+    blanks.make(4);
+    const dropped = blanks.take() ?? "";
+    blanks.drop(dropped);
+    blanks.make(4);
+    blanks.close();
+    assertEquals([blanks.size, names(`${root}/state/blank`)], [0, []]);
+  }),
+);
+
+Deno.test(
+  "sweepBlanks() removes what an earlier daemon left, and nothing else (P21)",
+  withRoot((root) => {
+    sweepBlanks(root);
+    new BlankRuns(root).make(1);
+    Deno.mkdirSync(`${root}/state/blank/other`);
+    Deno.mkdirSync(`${root}/state/blank/${OTHER}`);
+    Deno.writeTextFileSync(`${root}/state/blank/${OTHER}/kept`, "x");
+    sweepBlanks(root);
+    assertEquals(names(`${root}/state/blank`), [OTHER, "other"].sort());
+  }),
+);
+
 // Exit records
 
 Deno.test(
@@ -477,6 +549,24 @@ Deno.test(
     assertEquals(names(dir), ["taken.json"]);
     assertEquals(stored(dir, exit()), "record", "a later attempt finds nothing in its way");
     assertEquals(readExit(dir, RUN), exit());
+  }),
+);
+
+Deno.test(
+  "writeExit() writes into the file that was made while the command ran",
+  withRoot((root, dir) => {
+    taken(root, dir);
+    const disk = brokenDisk([]);
+    const blank = blankExit(dir, disk);
+    assertEquals([names(dir), readExit(dir, RUN)], [["exit.json.tmp", "taken.json"], null]);
+    writeExit(dir, exit(), disk, blank)?.sync();
+    assertEquals(disk.calls, ["open", "write", "rename exit.json.tmp", "sync"]);
+    assertEquals([names(dir), readExit(dir, RUN)], [["exit.json", "taken.json"], exit()]);
+    // Without space for its content the file goes away, and a name tells the outcome.
+    const full = brokenDisk(["write"]);
+    assertEquals(writeExit(dir, exit(), full, blankExit(dir, full))?.by, "name");
+    assertEquals(names(dir), ["exit-exited-0-none-0-0", "exit.json"]);
+    assertEquals(blankExit(dir, brokenDisk(["open"])), null, "there is none without a name");
   }),
 );
 

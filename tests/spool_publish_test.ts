@@ -16,6 +16,7 @@ import {
   removeRefused,
   removeResult,
   SquattedError,
+  stageAhead,
   sweepStaging,
 } from "../src/spool/publish.ts";
 import { MAX_DIRECTORIES } from "../src/spool/quarantine.ts";
@@ -63,6 +64,35 @@ Deno.test("publish() writes whole files with mode 0644 into each place, whatever
   }
   assertEquals(modeOf(`${PATHS.kit}/shims`), "0755");
   assertEquals(names(PATHS.staging), []);
+});
+
+Deno.test("stageAhead() makes the file of an agent's next result, and of no other agent's", () => {
+  using _ = new SpoolRoot();
+  const before = Deno.umask(0o077);
+  try {
+    stageAhead(new Set([AGENT]));
+    stageAhead(new Set([AGENT]));
+  } finally {
+    Deno.umask(before);
+  }
+  const [staged = "", ...more] = names(PATHS.staging);
+  assertEquals([more, modeOf(`${PATHS.staging}/${staged}`)], [[], "0644"]);
+  publish(AGENT, "inbox", "status.json", bytes("status"));
+  assertEquals(names(PATHS.staging), [staged], "it is for a result");
+  const inode = Deno.statSync(`${PATHS.staging}/${staged}`).ino;
+  publish(AGENT, "results", "a.json", bytes("result"));
+  assertEquals([names(PATHS.staging), Deno.statSync(RESULT).ino], [[], inode]);
+  assertEquals([Deno.readTextFileSync(RESULT), modeOf(RESULT)], ["result", "0644"]);
+  publish(AGENT, "results", "a.json", bytes("newer"));
+  assertEquals([Deno.readTextFileSync(RESULT), names(PATHS.staging)], ["newer", []]);
+  // One that somebody removed is not missed.
+  stageAhead(new Set([AGENT]));
+  for (const name of names(PATHS.staging)) Deno.removeSync(`${PATHS.staging}/${name}`);
+  publish(AGENT, "results", "a.json", bytes("newest"));
+  assertEquals([Deno.readTextFileSync(RESULT), names(PATHS.staging)], ["newest", []]);
+  stageAhead(new Set([AGENT]));
+  stageAhead(new Set());
+  assertEquals(names(PATHS.staging), [], "its commands have ended");
 });
 
 Deno.test("publish() replaces a file by another one: an open reader keeps the old content", () => {

@@ -80,6 +80,21 @@ Deno.test("with a poll each minute a write is told of at once, and how it was wr
   assertEquals(watching.count("poll"), 1);
 });
 
+Deno.test("what is renamed away is told as its end, behind what is new", async () => {
+  using _ = new SpoolRoot();
+  using watching = new Watching();
+  await watching.watch.start();
+  await proveEvents(watching, "claimed");
+  Deno.renameSync(entry("claimed.json"), `${PATHS.claims}/claimed`);
+  await proveEvents(watching, "next");
+  await until("the end", () => watching.has("claimed.json", "remove"));
+  const told = watching.events.filter((event) => event.includes(" claimed.json "));
+  assertEquals(told, [`${AGENT} claimed.json rename`, `${AGENT} claimed.json remove`]);
+  const of = (name: string, kind: string) => watching.events.indexOf(`${AGENT} ${name} ${kind}`);
+  assert(of(".claimed.tmp", "remove") >= 0, "its temporary name has gone too");
+  assertEquals(watching.events.filter((event) => event.endsWith("next.json rename")).length, 1);
+});
+
 Deno.test("without events scans are asked for each fastPollMs (N2, N4)", async () => {
   using _ = new SpoolRoot();
   using watching = new Watching({ events: false, fastPollMs: 40 });

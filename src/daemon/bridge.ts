@@ -181,6 +181,8 @@ export class Bridge {
   /** What was told of as standing still. */
   #still: readonly Still[] = [];
   #watch: SpoolWatch | null = null;
+  /** Runs that ended are recorded in a moment. */
+  #ending = false;
   #stopping = false;
   #woken = false;
   #wakeUp: (() => void) | null = null;
@@ -216,8 +218,7 @@ export class Bridge {
       spares: 1,
       onLine: (shim, line) => {
         this.#work.shimSaid(shim, line);
-        // At once, not in the next round of the loop: somebody waits for the answer.
-        this.#guard(() => this.#work.turn());
+        this.#runEnded();
       },
       onGone: (shim) => this.#work.shimGone(shim),
       onChange: () => this.#wake(),
@@ -279,6 +280,24 @@ export class Bridge {
     });
     this.#notifier = new Notifier(core.runs, core.policy, log, () => performance.now());
     this.#work = new Work(core, this.#intake.deps, () => this.#wake());
+  }
+
+  /**
+   * A run has ended. At once, not in the next round of the loop: somebody waits for the answer. While
+   * others run, what they have said meanwhile goes into the same commit.
+   */
+  #runEnded(): void {
+    if (this.#core.pool.busy === 0) this.#endRuns();
+    else if (!this.#ending) {
+      this.#ending = true;
+      setImmediate(() => this.#endRuns());
+    }
+  }
+
+  #endRuns(): void {
+    this.#ending = false;
+    this.#guard(() => this.#work.turn());
+    this.#wake();
   }
 
   /** What a stop does with commands that run, as the policy says: nothing, wait, or cancel. */

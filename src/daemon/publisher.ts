@@ -89,7 +89,8 @@ export class Publisher {
   row(row: Row, released: readonly string[] = []): void {
     this.#marks.delete(row.rid);
     try {
-      let ids = this.#ledger.idsOf(row.rid);
+      // Another id joins only by a request that counts as a replay.
+      let ids = row.replays === 0 && row.key !== null ? [row.id] : this.#ledger.idsOf(row.rid);
       if (ids.length === 0) {
         ids = [...new Set([row.id, ...released])].filter((id) =>
           this.#ledger.rowById(row.agent, id) === null

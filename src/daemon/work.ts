@@ -138,7 +138,7 @@ export class Work {
     this.#wake();
   }
 
-  /** A shim of this daemon's own tells about its run. */
+  /** A shim of this daemon's own tells about its run. The next turn judges it; nobody is woken. */
   shimSaid(_shim: Shim, line: ShimLine): void {
     const active = this.#core.runs.active.get(line.run);
     if (active === undefined) return;
@@ -146,7 +146,7 @@ export class Work {
     // A shim that is free again, or that took nothing, has let go of the lock.
     if (line.reusable) active.shim = null;
     if (line.kind === "gone") active.gone = true;
-    this.ended(line.run);
+    this.#ended.add(line.run);
   }
 
   /** A shim of this daemon's own has died or left. */
@@ -489,20 +489,27 @@ export class Work {
     const cancelled = !exit.started && reason === "cancelled";
     const released = exit.started || cancelled ? [] : core.ledger.idsOf(row.rid);
     if (!exit.started && !cancelled) tx.release(row.rid);
+    const state = transition(
+      row.state,
+      cancelled ? "cancel" : exit.started ? "end" : "not-started",
+    );
+    const result = cancelled
+      ? cancelledResult(row, row.cancel, exit.finished_ms, audit)
+      : finishedResult(row, exit, output, audit);
     tx.updateRow(row.rid, {
-      state: transition(row.state, cancelled ? "cancel" : exit.started ? "end" : "not-started"),
+      state,
       outcome: coded(reason).outcome ?? null,
       reason,
       ...(exit.started_ms === null ? {} : { started_ms: exit.started_ms }),
       finished_ms: exit.finished_ms,
       pgid: null,
-      result: cancelled
-        ? cancelledResult(row, row.cancel, exit.finished_ms, audit)
-        : finishedResult(row, exit, output, audit),
+      result,
     });
     after.push(() => {
       active.finished = true;
-      this.#publish(row.rid, released);
+      // As it was committed just now: nobody has to read it again.
+      const key = exit.started || cancelled ? row.key : null;
+      core.publisher.row({ ...row, key, state, result }, released);
       // A shim that ends with its group holds slot and lock until it is gone.
       if (active.shim !== null || runLocked(active.run)) return;
       core.slots.free(active.rid);

@@ -309,6 +309,7 @@ export class SpoolWatch {
       case "events":
         slot.heard = true;
         if (report.seen >= BURST) this.#burst(watched);
+        watched.heardAt = Math.max(watched.heardAt, report.at);
         for (const [name, kind] of report.events) this.#event(watched, name, kind);
         break;
       case "lost":
@@ -341,7 +342,6 @@ export class SpoolWatch {
   }
 
   #event(watched: Watched, name: string, kind: EntryEvent): void {
-    watched.heardAt = Date.now();
     if (name.startsWith(PROBE_PREFIX)) {
       if (watched.probe?.name === name) this.#answered(watched);
       return;
@@ -351,8 +351,7 @@ export class SpoolWatch {
       if (kind !== "remove") this.#options.onScan(watched.agent, "changed");
       return;
     }
-    if (kind === "remove") watched.missed.delete(name);
-    else {
+    if (kind !== "remove") {
       const late = watched.missed.delete(name);
       if (!late && watched.debt > 0 && !watched.recent.has(name)) watched.debt--;
       if (watched.recent.size >= RECENT) {

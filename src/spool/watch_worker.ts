@@ -39,6 +39,8 @@ export type WatchReport =
     readonly events: readonly NamedEvent[];
     /** How many there were before those were left out that a later one makes moot. */
     readonly seen: number;
+    /** Wall clock of the last of them: they may have been kept back. */
+    readonly at: number;
   }
   /** Events were dropped by the system or the runtime. */
   | { readonly id: number; readonly kind: "lost" }
@@ -75,6 +77,7 @@ function watchInWorker(scope: Scope): void {
   interface News {
     names: Map<string, EntryEvent[]>;
     seen: number;
+    at: number;
     lost: boolean;
     unnamed: boolean;
   }
@@ -95,7 +98,7 @@ function watchInWorker(scope: Scope): void {
   function newsOf(id: number): News {
     let of = news.get(id);
     if (of === undefined) {
-      of = { names: new Map(), seen: 0, lost: false, unnamed: false };
+      of = { names: new Map(), seen: 0, at: 0, lost: false, unnamed: false };
       news.set(id, of);
     }
     return of;
@@ -109,12 +112,12 @@ function watchInWorker(scope: Scope): void {
     if (told) return;
     const reports = answers;
     answers = [];
-    for (const [id, { names, seen, lost, unnamed }] of news) {
+    for (const [id, { names, seen, at, lost, unnamed }] of news) {
       if (lost) reports.push({ id, kind: "lost" });
       if (unnamed) reports.push({ id, kind: "unnamed" });
       const events: NamedEvent[] = [];
       for (const [name, kinds] of names) for (const kind of kinds) events.push([name, kind]);
-      if (events.length > 0) reports.push({ id, kind: "events", events, seen });
+      if (events.length > 0) reports.push({ id, kind: "events", events, seen, at });
     }
     news.clear();
     if (reports.length === 0) return;
@@ -139,6 +142,7 @@ function watchInWorker(scope: Scope): void {
   function add(id: number, name: string, kind: EntryEvent): void {
     const of = newsOf(id);
     of.seen++;
+    of.at = Date.now();
     const kinds = of.names.get(name);
     if (kinds === undefined) {
       if (of.names.size >= GATHER_NAMES) {
@@ -152,37 +156,27 @@ function watchInWorker(scope: Scope): void {
     } else if (!kinds.includes(kind)) kinds.push(kind);
   }
 
-  /** False when there is nothing of this path; what cannot be looked at may be there. */
-  function isThere(path: string): boolean {
-    try {
-      Deno.lstatSync(path);
-      return true;
-    } catch (error) {
-      return !(error instanceof Deno.errors.NotFound);
-    }
-  }
-
-  /** The paths of the last two renames, each told by itself. */
-  interface Renamed {
-    from: string;
-    to: string;
-  }
-
-  function tell(id: number, directory: string, event: Deno.FsEvent, renamed: Renamed): void {
+  /** @param before the event before this one, or null */
+  function tell(
+    id: number,
+    directory: string,
+    event: Deno.FsEvent,
+    before: Deno.FsEvent | null,
+  ): void {
     if (event.flag === "rescan") {
       newsOf(id).lost = true;
       return flushSoon();
     }
     let kind = kinds[event.kind];
     if (kind === undefined) return;
-    const { from, to } = renamed;
-    const [one = "", two] = event.paths;
-    renamed.from = to;
-    renamed.to = kind === "rename" && two === undefined ? one : "";
-    // The system tells of both names, and the runtime then of the pair, which says nothing new but
-    // that there is nothing of the first name any more.
-    const paths = kind === "rename" && one === from && two === to ? [one] : event.paths;
-    if (paths.length < event.paths.length) kind = "remove";
+    let { paths } = event;
+    const [from = "", to] = paths;
+    if (to !== undefined && before?.kind === "rename" && before.paths[0] === to) {
+      // The system tells of each name and the runtime then of the pair: new is only that the first
+      // name is free.
+      paths = [from];
+      kind = "remove";
+    }
     const names: string[] = [];
     for (const path of paths) {
       const slash = path.lastIndexOf("/");
@@ -196,11 +190,10 @@ function watchInWorker(scope: Scope): void {
     // Telling it would only keep the rename waiting that follows.
     const temporary = last.startsWith(".") && last.endsWith(".tmp");
     if (temporary && kind !== "remove") return void newsOf(id).seen++;
-    // Each entry that the bridge claims is renamed away, and the name that it had is told as well.
-    if (kind === "rename" && two === undefined && !isThere(one)) kind = "remove";
     add(id, last, kind);
-    // Nobody waits for the end of an entry, and other news often come right behind.
-    if (kind === "remove") idle ??= setTimeout(flush, IDLE_MS);
+    // Nobody waits for the end of an entry but of a probe. Each that the bridge claims comes to one,
+    // and most often something new comes right behind.
+    if (kind === "remove" && !last.startsWith(".chb-probe-")) idle ??= setTimeout(flush, IDLE_MS);
     else flushSoon();
   }
 
@@ -223,12 +216,13 @@ function watchInWorker(scope: Scope): void {
     watchers.set(id, watcher);
     answer({ id, kind: "watching" });
     const iterator = watcher[Symbol.asyncIterator]();
-    const renamed: Renamed = { from: "", to: "" };
+    let before: Deno.FsEvent | null = null;
     for (;;) {
       try {
         const step = await iterator.next();
         if (step.done === true) return;
-        tell(id, directory, step.value, renamed);
+        tell(id, directory, step.value, before);
+        before = step.value;
       } catch (error) {
         if (watchers.get(id) !== watcher) return;
         if (!(error instanceof TypeError)) {
