@@ -111,7 +111,11 @@ class PoolShim implements Shim {
     this.state = "busy";
     this.run = run;
     this.hold(true);
-    this.#stdin.write(new TextEncoder().encode(`${run}\n`)).catch(() => {});
+    this.#write(`${run}\n`);
+  }
+
+  #write(line: string): void {
+    this.#stdin.write(new TextEncoder().encode(line)).catch(() => {});
   }
 
   /** Asks whether it stands still, unless an answer is owed. */
