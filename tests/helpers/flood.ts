@@ -108,33 +108,38 @@ export async function flood(
     options.at(now);
   };
   let sent = 0;
+  let ended = false;
   const other = async () => {
-    for (let n = 0; n < probes; n++) {
-      while (sent < n * ids / probes) await sleep(5);
-      waits.push(await secondAsks(bridge, `s-${n}`, verb));
+    for (let n = 0; n < probes && !ended; n++) {
+      while (sent < n * ids / probes && !ended) await sleep(5);
+      if (!ended) waits.push(await secondAsks(bridge, `s-${n}`, verb));
     }
   };
   const asking = other();
   // Told below, when the flood itself has ended.
   asking.catch(() => {});
-  let room = 0;
-  while (sent < ids) {
-    if (room < STEP) {
-      room = await roomFor(bridge);
-      continue;
+  try {
+    let room = 0;
+    while (sent < ids) {
+      if (room < STEP) {
+        room = await roomFor(bridge);
+        continue;
+      }
+      for (let n = 0; n < STEP && sent < ids; n++, sent++, room--) {
+        const kind = sent % kinds.length;
+        bridge.submitText(`${kinds[kind]}-${sent}`, texts[kind] ?? "");
+        if (sent % 7 === 0) bridge.submitText(`replay-${3 * (sent % 10) + 1}`, texts[1] ?? "");
+        // Without a usable name: a note in the inbox.
+        if (sent % 10 === 0) Deno.writeTextFileSync(bridge.queue(`Bad ${sent}.json`), "{}");
+      }
+      if (sent * options.marks >= ids * (marks.length + 1) && sent < ids) mark(sent);
+      await sleep(0);
     }
-    for (let n = 0; n < STEP && sent < ids; n++, sent++, room--) {
-      const kind = sent % kinds.length;
-      bridge.submitText(`${kinds[kind]}-${sent}`, texts[kind] ?? "");
-      if (sent % 7 === 0) bridge.submitText(`replay-${3 * (sent % 10) + 1}`, texts[1] ?? "");
-      // Without a usable name: a note in the inbox.
-      if (sent % 10 === 0) Deno.writeTextFileSync(bridge.queue(`Bad ${sent}.json`), "{}");
-    }
-    if (sent * options.marks >= ids * (marks.length + 1) && sent < ids) mark(sent);
-    await sleep(0);
+    while (bridge.queued().length > 0) await roomFor(bridge, WAITING);
+    await asking;
+  } finally {
+    ended = true;
   }
-  while (bridge.queued().length > 0) await roomFor(bridge, WAITING);
-  await asking;
   mark(sent);
   return { marks, waits };
 }
