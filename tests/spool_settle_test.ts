@@ -4,7 +4,7 @@
  * @module
  */
 import { assert, assertEquals, assertLess } from "@std/assert";
-import { type Noted, SETTLE, Settler } from "../src/spool/settle.ts";
+import { cameAt, type Noted, SETTLE, Settler } from "../src/spool/settle.ts";
 import type { EntryEvent, Look } from "../src/spool/types.ts";
 
 const WALL = Date.UTC(2026, 5, 1, 12, 0, 0, 500);
@@ -347,6 +347,119 @@ Deno.test("an entry that was told of has its turn before thousands that scans me
   assertEquals([first.length, new Set(first).size], [48, 48]);
   assert(first.includes("valid.json"));
   assert(first.includes("r0.json") && first.includes("r999.json"), first.join(" "));
+});
+
+Deno.test("whose event was lost is handed out with the first behind 10,000 that were told", () => {
+  const bench = new Bench();
+  for (let i = 0; i < 10_000; i++) {
+    bench.file(`r${i}.json`, 1);
+    bench.event(`r${i}.json`, "rename");
+  }
+  for (let i = 0; i < 100; i++) bench.turn(48);
+  bench.file("lost.json", 10, { ctime_ms: 0 });
+  bench.settler.found("lost.json");
+  // Events of others go on coming in between.
+  for (let i = 0; i < 100; i++) {
+    bench.file(`s${i}.json`, 1);
+    bench.event(`s${i}.json`, "rename");
+  }
+  assert(bench.turn(48).includes("lost.json"));
+});
+
+Deno.test("of thousands that a scan met in any order, the one that came last has its turn first", () => {
+  const bench = new Bench();
+  const COUNT = 5000;
+  let asked = 0;
+  const meet = (name: string, came: number) => {
+    bench.file(name, 1, { ctime_ms: 0 });
+    bench.settler.found(name, () => {
+      asked++;
+      return WALL + came;
+    });
+  };
+  // Few that wait are all handled soon, whenever they came.
+  for (let i = 0; i < 256; i++) meet(`f${i}.json`, 2 * COUNT);
+  assertEquals(asked, 0);
+  // Each number once, in an order that is neither rising nor falling.
+  for (let i = 0; i < COUNT; i++) meet(`r${(i * 1777) % COUNT}.json`, (i * 1777) % COUNT);
+  assertEquals(asked, COUNT);
+  const first = bench.turn(48);
+  for (let i = 1; i <= 8; i++) assert(first.includes(`r${COUNT - i}.json`), first.join(" "));
+});
+
+Deno.test("cameAt() goes by the ctime, and by the content only inside its second", () => {
+  const bench = new Bench();
+  const at = (ctime_ms: number, mtime_ms: number) => {
+    bench.file("a.json", 1, { ctime_ms, mtime_ms });
+    return cameAt(bench.files.get("a.json") as Look);
+  };
+  assertEquals(at(5000, 5250), 5250);
+  assertEquals(at(5000, 0), 5000, "renamed long after it was written");
+  assertEquals(at(5000, 4_000_000), 5000, "a time that its writer made up");
+  assertEquals(at(5000, 6000), 5000);
+});
+
+Deno.test("the oldest have half of each turn, whatever comes behind them without end", () => {
+  const bench = new Bench();
+  const OLD = 960;
+  for (let i = 0; i < OLD; i++) {
+    bench.file(`old${i}.json`, 1, { ctime_ms: 0 });
+    bench.settler.found(`old${i}.json`);
+  }
+  let left = OLD;
+  let turns = 0;
+  for (let n = 0; left > 0; n += 50) {
+    for (let i = n; i < n + 25; i++) {
+      bench.file(`told${i}.json`, 1);
+      bench.event(`told${i}.json`, "rename");
+      bench.file(`met${i}.json`, 1, { ctime_ms: 0 });
+      bench.settler.found(`met${i}.json`, () => i);
+    }
+    const names = bench.turn(48);
+    assertEquals(names.length, 48);
+    const old = names.filter((name) => name.startsWith("old")).length;
+    assert(old >= Math.min(left, 24), `only ${old} of the oldest in turn ${turns}`);
+    left -= old;
+    turns++;
+  }
+  assert(turns <= OLD / 24, `${turns} turns`);
+});
+
+Deno.test("an entry that is looked at again and again keeps its turn among thousands", () => {
+  const bench = new Bench();
+  // A scan met it, and it has to stand still between two looks.
+  bench.file("still.json", 10);
+  bench.settler.found("still.json");
+  let turns = 0;
+  for (let n = 0; bench.files.has("still.json"); n += 48, turns++) {
+    for (let i = n; i < n + 48; i++) {
+      bench.file(`r${i}.json`, 1);
+      bench.event(`r${i}.json`, "rename");
+    }
+    bench.turn(48);
+    bench.ms += 10;
+    assertLess(turns, 60, "two turns among 48 each time, 250 ms apart");
+  }
+});
+
+Deno.test("a turn costs no more where thousands wait, and places that were left are given up (Q5)", () => {
+  /** Least milliseconds of a turn for which nothing new came. */
+  const costOfTurn = (waiting: number) => {
+    const bench = new Bench();
+    for (let i = 0; i < waiting; i++) bench.event(`r${i}.json`, "rename");
+    let least = Infinity;
+    for (let n = 0; n < 40; n++) {
+      const begun = performance.now();
+      const names = bench.settler.take(8);
+      least = Math.min(least, performance.now() - begun);
+      assertEquals(names.length, 8);
+    }
+    return least;
+  };
+  costOfTurn(1000);
+  const few = costOfTurn(400);
+  const many = costOfTurn(16_000);
+  assertLess(many, 8 * few + 0.05, `${few} ms and ${many} ms`);
 });
 
 Deno.test("a turn hands out names in the order of first sight", () => {

@@ -21,13 +21,16 @@
  * 3. Bounded memory. When too many names wait, the oldest are forgotten for new events: the next scan
  *    meets them again, and by then they are old enough to be taken at once (Q5). Temporary names have
  *    a bound of their own; those beyond it begin to count when earlier ones have gone.
- * 4. When more are due than can be handled in a turn, half of the turn is for those that came last:
- *    whoever comes behind ten thousand others does not wait for all of them. Those that an event told
- *    of go before those that a scan met, which may have lain there for long.
+ * 4. When more are due than can be handled in a turn, half of the turn is for those that have been due
+ *    for longest, whatever comes behind them. The other half is for those that came last, so that
+ *    whoever comes behind ten thousand others does not wait for all of them: two thirds of it for
+ *    those that an event told of, and one for those that a scan met, whose events may be lost.
+ * 5. A turn costs in proportion to what it hands out, never to what waits (Q5).
  *
  * @module
  */
 import { isAddressable, isTemporary, requestId } from "./entry_name.ts";
+import { Newest, type Place } from "./newest.ts";
 import type { EntryEvent, Look } from "./types.ts";
 
 /** Milliseconds. */
@@ -41,6 +44,8 @@ export const SETTLE = Object.freeze({
 
 /** Names that may wait to be settled, an agent. */
 const MAX_WAITING = 16_384;
+/** From so many on it is asked when a name that a scan met came. */
+const CROWD = 256;
 /** Temporary names that are remembered, an agent. */
 const MAX_TEMPORARY = 16_384;
 /** Due times are rounded up to this, so that a crowd is handled in few turns. */
@@ -69,11 +74,21 @@ export type Noted =
   | "full";
 
 interface Waiting {
+  readonly name: string;
+  /** The order of first sight. */
+  readonly order: number;
   /** Monotonic. */
   readonly first: number;
   /** Wall clock. */
   readonly firstWall: number;
   due: number;
+  /** Where it stands among those that are due; null when it is not, or was handed out. */
+  place: Place<Waiting> | null;
+  /**
+   * The greater the later it came. Told: the number of its last event. Met by a scan: when a look
+   * says, which is more than any number of first sights, or else that number.
+   */
+  rank: number;
   renamed: boolean;
   closed: boolean;
   /** An event told of it. */
@@ -103,7 +118,7 @@ export interface SettlerOptions {
   readonly maxTemporary?: number;
 }
 
-/** The entries of one agent that are not ripe yet. */
+/** The entries of one agent that are not settled yet. */
 export class Settler {
   readonly #now: () => number;
   readonly #wall: () => number;
@@ -113,8 +128,19 @@ export class Settler {
   readonly #waiting = new Map<string, Waiting>();
   /** In the order of first sight, so the first is due first. */
   readonly #temporary = new Map<string, Temporary>();
-  /** No waiting entry is due before. */
+  /** Those that are due, in the order in which they became it. */
+  readonly #ripe = new Set<Waiting>();
+  /** The same, those that came last first: as events told, and as scans met them. */
+  readonly #told = new Newest<Waiting>((place) => place.value.place === place);
+  readonly #met = new Newest<Waiting>((place) => place.value.place === place);
+  /** Those that are not due yet, by when they are. */
+  readonly #later = new Map<number, Set<Waiting>>();
+  /** None of those is due before. */
   #next = Infinity;
+  /** Counts first sights. */
+  #order = 0;
+  /** Counts events. */
+  #events = 0;
   #pass = 0;
 
   constructor(options: SettlerOptions = {}) {
@@ -127,6 +153,11 @@ export class Settler {
   /** Names that wait, temporary ones included. */
   get size(): number {
     return this.#waiting.size + this.#temporary.size;
+  }
+
+  /** How many names that a scan meets can still be remembered. */
+  get room(): number {
+    return Math.max(0, this.#maxWaiting - this.#waiting.size);
   }
 
   /** A change event told of a name. */
@@ -142,7 +173,7 @@ export class Settler {
       // The newest is worth more than the oldest, which a scan will meet again.
       full = true;
       for (const oldest of this.#waiting.keys()) {
-        this.#waiting.delete(oldest);
+        this.forget(oldest);
         break;
       }
     }
@@ -151,6 +182,7 @@ export class Settler {
     const now = this.#now();
     entry.lastEvent = now;
     entry.told = true;
+    entry.rank = ++this.#events;
     switch (kind) {
       case "rename":
         entry.renamed = true;
@@ -167,16 +199,22 @@ export class Settler {
       case "modify":
         // After a close it may be no more than a chmod, which nothing follows.
         entry.written = true;
+        if (entry.place !== null) this.#ripen(entry);
         break;
     }
     return full ? "full" : "noted";
   }
 
-  /** A scan met a name. */
-  found(name: string): Noted {
+  /**
+   * A scan met a name.
+   *
+   * @param cameAt says when it came, as far as a look at it tells: wall clock, milliseconds. Asked
+   *   where many wait, to have those that came last among those that were handed out first
+   */
+  found(name: string, cameAt?: () => number): Noted {
     if (!isAddressable(name)) return "unaddressable";
     if (isTemporary(name)) return this.#noteTemporary(name);
-    return this.#note(name) === null ? "full" : "noted";
+    return this.#note(name, cameAt) === null ? "full" : "noted";
   }
 
   /** A scan has come to its end: temporary names that it did not meet have gone. */
@@ -192,7 +230,7 @@ export class Settler {
     const now = this.#now();
     for (const entry of this.#waiting.values()) {
       entry.written = false;
-      this.#setDue(entry, now);
+      if (entry.place === null) this.#setDue(entry, now);
     }
   }
 
@@ -207,36 +245,47 @@ export class Settler {
       if (names.length >= limit / 2 || now - entry.first < SETTLE.temporary) break;
       names.push(name);
     }
-    if (now < this.#next) return names;
-    const due: string[] = [];
-    let next = Infinity;
-    for (const [name, entry] of this.#waiting) {
-      if (entry.due <= now) due.push(name);
-      else if (entry.due < next) next = entry.due;
-    }
-    const room = limit - names.length;
-    let taken = due;
-    if (due.length > room) {
-      const first = due.slice(0, Math.floor(room / 2));
-      const rest = due.slice(first.length);
-      const told = rest.filter((name) => this.#waiting.get(name)?.told === true);
-      const left = room - first.length - told.length;
-      const met = left > 0 ? rest.filter((name) => this.#waiting.get(name)?.told !== true) : [];
-      taken = [...first, ...met.slice(met.length - Math.max(0, left))];
-      taken.push(...told.slice(Math.max(0, told.length - (room - taken.length))));
-      next = now;
-    }
-    for (const name of taken) {
-      const entry = this.#waiting.get(name);
-      if (entry !== undefined) entry.due = now + LEASE_MS;
-      names.push(name);
-    }
-    this.#next = taken.length === 0 ? next : Math.min(next, now + LEASE_MS);
+    this.#ripenUntil(now);
+    const taken = this.#pick(limit - names.length, now + LEASE_MS);
+    taken.sort((a, b) => a.order - b.order);
+    for (const { name } of taken) names.push(name);
     return names;
+  }
+
+  /** Rule 4: those whose turn it is, at most `room`. They are due again at `lease`. */
+  #pick(room: number, lease: number): Waiting[] {
+    const picked: Waiting[] = [];
+    const add = (entry: Waiting) => {
+      picked.push(entry);
+      this.#setDue(entry, lease);
+    };
+    const oldest = (most: number) => {
+      for (const entry of this.#ripe) {
+        if (picked.length >= most) break;
+        add(entry);
+      }
+    };
+    const newest = (of: Newest<Waiting>, most: number) => {
+      while (picked.length < most) {
+        const entry = of.pop();
+        if (entry === null) break;
+        add(entry);
+      }
+    };
+    if (this.#ripe.size > room) {
+      const half = Math.floor(room / 2);
+      oldest(half);
+      newest(this.#met, half + Math.floor((room - half) / 3));
+      newest(this.#told, room);
+      newest(this.#met, room);
+    }
+    oldest(room);
+    return picked;
   }
 
   /** Milliseconds until `take` may have something, 0 when it has now, or null when nothing waits. */
   nextIn(): number | null {
+    if (this.#ripe.size > 0) return 0;
     let next = this.#next;
     for (const entry of this.#temporary.values()) {
       next = Math.min(next, entry.first + SETTLE.temporary);
@@ -247,8 +296,11 @@ export class Settler {
 
   /** There is nothing of this name. */
   forget(name: string): void {
-    this.#waiting.delete(name);
     this.#temporary.delete(name);
+    const entry = this.#waiting.get(name);
+    if (entry === undefined) return;
+    this.#leave(entry);
+    this.#waiting.delete(name);
     if (this.#waiting.size === 0) this.#next = Infinity;
   }
 
@@ -292,15 +344,20 @@ export class Settler {
     return { kind: "claim", first_sight_ms, temporary };
   }
 
-  #note(name: string): Waiting | null {
+  #note(name: string, cameAt?: () => number): Waiting | null {
     const known = this.#waiting.get(name);
     if (known !== undefined) return known;
     if (this.#waiting.size >= this.#maxWaiting) return null;
     const now = this.#now();
+    const order = this.#order++;
     const entry: Waiting = {
+      name,
+      order,
       first: now,
       firstWall: this.#wall(),
       due: now,
+      place: null,
+      rank: cameAt !== undefined && this.#ripe.size >= CROWD ? cameAt() : order,
       renamed: false,
       closed: false,
       told: false,
@@ -310,7 +367,7 @@ export class Settler {
       still: now,
     };
     this.#waiting.set(name, entry);
-    this.#next = Math.min(this.#next, now);
+    this.#ripen(entry);
     return entry;
   }
 
@@ -327,12 +384,59 @@ export class Settler {
   }
 
   #setDue(entry: Waiting, due: number): void {
-    entry.due = due <= this.#now() ? due : Math.ceil(due / GRID_MS) * GRID_MS;
+    this.#leave(entry);
+    if (due <= this.#now()) {
+      entry.due = due;
+      return this.#ripen(entry);
+    }
+    entry.due = Math.ceil(due / GRID_MS) * GRID_MS;
+    const others = this.#later.get(entry.due);
+    if (others === undefined) this.#later.set(entry.due, new Set([entry]));
+    else others.add(entry);
     this.#next = Math.min(this.#next, entry.due);
+  }
+
+  #ripen(entry: Waiting): void {
+    this.#ripe.add(entry);
+    const newest = entry.told ? this.#told : this.#met;
+    entry.place = newest.add(entry, entry.rank, this.#ripe.size);
+  }
+
+  /** What has become due by now. */
+  #ripenUntil(now: number): void {
+    if (now < this.#next) return;
+    const due = [...this.#later.keys()].filter((at) => at <= now).sort((a, b) => a - b);
+    for (const at of due) {
+      for (const entry of this.#later.get(at) ?? []) this.#ripen(entry);
+      this.#later.delete(at);
+    }
+    this.#next = Infinity;
+    for (const at of this.#later.keys()) this.#next = Math.min(this.#next, at);
+  }
+
+  /** Takes an entry from where it waits; `#next` may be too early then. */
+  #leave(entry: Waiting): void {
+    if (entry.place !== null) {
+      entry.place = null;
+      this.#ripe.delete(entry);
+      return;
+    }
+    const others = this.#later.get(entry.due);
+    if (others?.delete(entry) === true && others.size === 0) this.#later.delete(entry.due);
   }
 }
 
 const WAIT: Verdict = Object.freeze({ kind: "wait" });
+
+/**
+ * When an entry came, wall clock, to tell the newest of many: the last change of its inode, which is
+ * known to the second, and inside that second what its content says. A writer can make the second
+ * part wrong, and gets nothing by it but a turn before its own other entries.
+ */
+export function cameAt(look: Look): number {
+  const inside = look.mtime_ms - look.ctime_ms;
+  return look.ctime_ms + (inside > 0 && inside < 1000 ? inside : 0);
+}
 
 /** True when the last change is longer ago than any writer is waited for. Clocks may disagree. */
 function isOld(look: Look, wall: number): boolean {
