@@ -371,12 +371,33 @@ Deno.test("keepCopy() keeps the first 64 KiB of the newest 200 refused files, fo
   assertEquals(modeOf(path), "0600");
   for (let i = 0; i < MAX_COPIES; i++) {
     const random = i.toString(16).padStart(32, "0");
-    storeCopy(AGENT, { arrival_ms: taken.arrival_ms + 1 + i, random, id: null }, new Uint8Array(1));
+    const about = { arrival_ms: taken.arrival_ms + 1 + i, random, id: null };
+    assert(storeCopy(AGENT, about, new Uint8Array(1), performance.now() + 60_000 + i));
   }
   const copies = names(PATHS.quarantine);
   assertEquals(copies.length, MAX_COPIES);
   assert(!there(path), "the oldest one made room");
 });
+
+Deno.test("keepCopy() keeps the first 200 of a minute, and those of the next in place of them (Q5)", () => {
+  using _ = new SpoolRoot();
+  const store = (i: number, now: number) => {
+    const random = i.toString(16).padStart(32, "0");
+    return storeCopy(AGENT, { arrival_ms: i, random, id: "a" }, new Uint8Array(1), now);
+  };
+  const kept = () =>
+    names(PATHS.quarantine).map((name) => Number(name.split(".")[1])).sort(byValue);
+  let stored = 0;
+  for (let i = 0; i < 10_000; i++) if (store(i, 1000 + i)) stored++;
+  assertEquals(stored, MAX_COPIES, "of ten thousand in ten seconds");
+  assertEquals(kept(), Array.from({ length: MAX_COPIES }, (_, i) => i));
+  assertEquals(store(10_000, 61_000), true);
+  assertEquals(kept(), [...Array.from({ length: MAX_COPIES - 1 }, (_, i) => i + 1), 10_000]);
+});
+
+function byValue(a: number, b: number): number {
+  return a - b;
+}
 
 Deno.test("keepCopy() throws when there is no place, and the claim is still there", () => {
   using _ = new SpoolRoot();

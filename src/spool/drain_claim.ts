@@ -65,12 +65,11 @@ function releaseReaders(path: string): void {
  * Keeps a host-made copy of a refused regular file, for a person to look into.
  *
  * @param bytes what was read of it; null reads the first 64 KiB now, if the file can be read safely
- * @returns false when there is nothing that can be copied
+ * @returns false when there is nothing that can be copied, or enough were kept in this minute
  * @throws a system error when the copy cannot be stored
  */
 export function keepCopy(claim: Claim, bytes: Uint8Array | null): boolean {
   const kept = bytes ?? readHead(claim, MAX_COPY_BYTES);
   if (kept === null) return false;
-  storeCopy(claim.agent, claim, kept);
-  return true;
+  return storeCopy(claim.agent, claim, kept);
 }

@@ -9,7 +9,9 @@
  *    stays where it is, as a stuck entry; a copy too many replaces the oldest. Among the claims too
  *    there is room for `MAX_STANDING` directories and no more: each of them is looked at before the
  *    next start serves anybody, so that an agent could make that take as long as it likes (Q5).
- * 3. A copy is written by the host into a file of its own, never made by link, copy or rename of the
+ * 3. At most `MAX_COPIES` copies are made a minute: of a flood those that came first, in place of
+ *    thousands of which each is removed again for the next.
+ * 4. A copy is written by the host into a file of its own, never made by link, copy or rename of the
  *    agent's file: the agent may still hold that one open (P5).
  *
  * Names are `dir.<claim name>` and `copy.<arrival ms>.<random>.<id or ->`.
@@ -28,6 +30,8 @@ export const MAX_DIRECTORIES = 100;
 export const MAX_STANDING = 1000;
 /** Copies of refused files kept an agent. */
 export const MAX_COPIES = 200;
+/** Time for which `MAX_COPIES` are enough, milliseconds. */
+const COPIES_MS = 60_000;
 /** Bytes kept of each refused file. */
 export const MAX_COPY_BYTES = 64 * 1024;
 
@@ -103,20 +107,29 @@ export function mayClaimDirectory(agent: string): boolean {
  * Stores a copy of a refused file and removes the ones kept longest beyond the bound.
  *
  * @param bytes the first `MAX_COPY_BYTES` of them are kept
+ * @param now monotonic clock, milliseconds
+ * @returns false when enough were stored in this minute
  * @throws a system error, such as ENOSPC; no partial copy is left then
  */
 export function storeCopy(
   agent: string,
   about: { readonly arrival_ms: number; readonly random: string; readonly id: string | null },
   bytes: Uint8Array,
-): void {
+  now: number = performance.now(),
+): boolean {
   const { quarantine } = agentPaths(agent);
-  const name = `copy.${about.arrival_ms}.${about.random}.${about.id ?? "-"}`;
   const copies = knownCopies(quarantine);
+  if (now - copies.since >= COPIES_MS) {
+    copies.since = now;
+    copies.stored = 0;
+  }
+  if (copies.stored >= MAX_COPIES) return false;
+  const name = `copy.${about.arrival_ms}.${about.random}.${about.id ?? "-"}`;
   writeNewFile(`${quarantine}/${name}`, bytes.subarray(0, MAX_COPY_BYTES), 0o600);
-  copies.push(name);
-  while (copies.length > MAX_COPIES) {
-    const old = copies.shift();
+  copies.stored++;
+  copies.names.push(name);
+  while (copies.names.length > MAX_COPIES) {
+    const old = copies.names.shift();
     if (old === undefined) break;
     try {
       unlinkSync(`${quarantine}/${old}`);
@@ -125,21 +138,32 @@ export function storeCopy(
       if (errorCode(error) !== "ENOENT") throw error;
     }
   }
+  return true;
+}
+
+/** The copies of one quarantine. */
+interface Copies {
+  /** Oldest first. */
+  readonly names: string[];
+  /** When the minute began that is counted, and what was stored in it. */
+  since: number;
+  stored: number;
 }
 
 /**
- * The copies of each quarantine, oldest first, by the directory's identity: listed once, because a
- * listing for every broken entry of a flood costs more than the copy itself (Q5). Only this process
- * adds copies; one that somebody removed still counts until its turn comes.
+ * The copies of each quarantine by the directory's identity: listed once, because a listing for every
+ * broken entry of a flood costs more than the copy itself (Q5). Only this process adds copies; one
+ * that somebody removed still counts until its turn comes.
  */
-const COPIES = new Map<string, string[]>();
+const COPIES = new Map<string, Copies>();
 
-function knownCopies(quarantine: string): string[] {
+function knownCopies(quarantine: string): Copies {
   const key = identityOf(quarantine);
   let copies = COPIES.get(key);
   if (copies === undefined) {
-    copies = readdirSync(quarantine).filter((entry) => entry.startsWith("copy."));
-    copies.sort((a, b) => arrivalIn(a) - arrivalIn(b));
+    const names = readdirSync(quarantine).filter((entry) => entry.startsWith("copy."));
+    names.sort((a, b) => arrivalIn(a) - arrivalIn(b));
+    copies = { names, since: -Infinity, stored: 0 };
     COPIES.set(key, copies);
   }
   return copies;
