@@ -98,3 +98,32 @@ Deno.test("mayStep() leaves twice a round's time between rounds where many are s
   queue.ms += 5000;
   assertEquals(queue.rounds.mayStep(MANY), true, "a round that was begun goes on");
 });
+
+Deno.test("a round is wanted at first, when it was asked for, and behind one that was under way (N1)", () => {
+  const queue = new Queue();
+  const { rounds } = queue;
+  assertEquals(rounds.wanted, true, "nothing was looked at yet");
+  queue.round();
+  assertEquals(rounds.wanted, false);
+  rounds.ask();
+  assertEquals(rounds.wanted, true);
+  // A regular one that comes due meanwhile is this one.
+  rounds.step(() => queue.look);
+  rounds.ask();
+  rounds.end(true);
+  assertEquals(rounds.wanted, false);
+  // Asked anew before it begins, one will do; once it has begun, it may have passed the place.
+  rounds.askAnew();
+  queue.round();
+  assertEquals(rounds.wanted, false);
+  rounds.ask();
+  rounds.step(() => queue.look);
+  rounds.askAnew();
+  rounds.end(true);
+  assertEquals(rounds.wanted, true);
+  queue.round();
+  assertEquals(rounds.wanted, false, "and no third one");
+  rounds.ask();
+  rounds.giveUp();
+  assertEquals(rounds.wanted, false);
+});

@@ -124,6 +124,28 @@ Deno.test("N1 a request whose event the system dropped is found before any poll"
   assertEquals(one.runs(), ["before", "lost"]);
 });
 
+Deno.test("N1 Q5 behind thousands of broken entries one whose event was dropped is among the first", async () => {
+  await using one = await counted(NEVER, { answers: 50 });
+  const { bridge } = one;
+  await bridge.serve();
+  await watching(bridge);
+  const most = Number(Deno.readTextFileSync("/proc/sys/fs/inotify/max_queued_events"));
+  // More than the system remembers while the daemon stands still: each is made, written and closed.
+  const COUNT = Math.ceil(most / 3) + 1000;
+  Deno.kill(bridge.pid, "SIGSTOP");
+  try {
+    for (let i = 0; i < COUNT; i++) Deno.writeTextFileSync(bridge.queue(`p-${i}.json`), "[]");
+    bridge.submit("behind", { verb: "mark" });
+  } finally {
+    Deno.kill(bridge.pid, "SIGCONT");
+  }
+  assertEquals((await bridge.final("behind", 60_000)).outcome, "succeeded");
+  const left = bridge.queued().length;
+  console.log(`${left} of ${COUNT} were left`);
+  assert(left > COUNT / 3, `only ${left} of ${COUNT} were left when it was answered`);
+  assertEquals(one.runs(), ["behind"]);
+});
+
 Deno.test("P7 a pipe that stays and stops the watcher leaves polling, which answers", async () => {
   await using one = await counted(NEVER);
   const { bridge } = one;

@@ -32,13 +32,14 @@ import { publish, stageAhead } from "../spool/publish.ts";
 import { Reserve } from "../spool/reserve.ts";
 import { Rounds } from "../spool/rounds.ts";
 import { Scanner } from "../spool/scan.ts";
-import { Settler } from "../spool/settle.ts";
+import { cameAt, Settler } from "../spool/settle.ts";
 import { StuckList } from "../spool/stuck.ts";
 import { isSyncName } from "../spool/sync_name.ts";
 import type { Look } from "../spool/types.ts";
 import { untilGrid } from "../spool/grid.ts";
 import { SpoolWatch } from "../spool/watch.ts";
 import { Answers, type Shed } from "./answers.ts";
+import { BatchSize } from "./batch_size.ts";
 import { BridgeClock } from "./bridge_clock.ts";
 import { catalogue } from "./catalogue.ts";
 import { CONTROL_DIR, serveControl } from "./control.ts";
@@ -73,14 +74,8 @@ import type { TrustStore } from "./trust_store.ts";
 import { Unchanged } from "./unchanged.ts";
 import { Work } from "./work.ts";
 
-/** Entries of one agent that one turn handles, at most: one transaction. */
-const BATCH = 48;
-/** The fewest, on a machine that is slow or has much else to do. */
-const SMALL_BATCH = 8;
-/** How long one agent's entries should take in a turn, milliseconds: the batch is fitted to it. */
-const BATCH_MS = 100;
 /** Names of one agent that one turn of a scan takes in. */
-const SCAN = 512;
+const SCAN = 2048;
 
 /** Results left over by an earlier daemon that one turn publishes. */
 const CATCH_UP = 32;
@@ -128,15 +123,13 @@ interface Served {
   /** What its status is written with when nothing is left. */
   readonly reserve: Reserve;
   /** Entries that one turn handles. */
-  batch: number;
+  readonly batch: BatchSize;
   /** The role directory that was replaced, or null. */
   broken: string | null;
   /** The role directory that was replaced before this start, or null. */
   readonly recreated: string | null;
   /** The pins are to be compared although nothing is to be done. */
   pinsDue: boolean;
-  /** A scan is under way or asked for. */
-  scanning: boolean;
   /** A step of it has not come back yet. */
   stepping: boolean;
   /** The round under way has met more than is remembered. */
@@ -399,11 +392,10 @@ export class Bridge {
       rounds: new Rounds(),
       pins,
       reserve: new Reserve(agent),
-      batch: BATCH,
+      batch: new BatchSize(),
       broken: null,
       recreated: this.#pinsChanged(agent, pins),
       pinsDue: true,
-      scanning: true,
       stepping: false,
       leftOut: false,
       scanned: false,
@@ -460,15 +452,17 @@ export class Bridge {
         if (this.#isForeign(agent, name) || !this.#core.stuck.mayTry(agent, name)) return;
         const noted = served.settler.event(name, kind);
         if (noted === "unaddressable") this.#stuck(agent, name, "EILSEQ");
-        if (noted === "full") served.scanning = true;
+        if (noted === "full") served.rounds.askAnew();
         this.#wake();
       },
       onScan: (agent, reason) => {
         const served = this.#served.get(agent);
         if (served === undefined) return;
         if (reason === "lost" || reason === "replaced") served.settler.lost();
-        if (reason === "poll" && this.#nothingNew(served)) return;
-        served.scanning = true;
+        if (reason === "poll") {
+          if (this.#nothingNew(served)) return;
+          served.rounds.ask();
+        } else served.rounds.askAnew();
         this.#wake();
       },
       log: (event, fields) => this.#parts.log("INFO", event, fields),
@@ -545,7 +539,7 @@ export class Bridge {
     const mayScan = this.#mayScan(served);
     const due = this.#intake.fault !== null
       ? []
-      : settler.take(Math.min(served.batch, this.#room(agent)));
+      : settler.take(Math.min(served.batch.size, this.#room(agent)));
     if (!mayScan && due.length === 0 && !served.pinsDue) return;
     served.pinsDue = false;
     const changed = comparePins(served.pins, agent);
@@ -570,11 +564,7 @@ export class Bridge {
     served.stale = true;
     const begun = performance.now();
     this.#intake.handle(agent, entries);
-    const took = performance.now() - begun;
-    if (took > BATCH_MS) {
-      const fitting = Math.floor(entries.length * BATCH_MS / took);
-      served.batch = Math.max(SMALL_BATCH, Math.min(served.batch, fitting));
-    } else served.batch = Math.min(BATCH, served.batch + 2);
+    served.batch.handled(entries.length, performance.now() - begun, this.#intake.diskMs);
   }
 
   /**
@@ -600,16 +590,20 @@ export class Bridge {
     }
   }
 
-  /** True when the next step of a scan is wanted. Where no entry can be taken, none is looked for. */
-  #mayScan({ agent, rounds, scanning, stepping }: Served): boolean {
-    return scanning && !stepping && this.#room(agent) > 0 &&
+  /**
+   * True when the next step of a scan is wanted. Where no entry can be taken, or not all that a step
+   * finds can be remembered, none is looked for.
+   */
+  #mayScan({ agent, rounds, settler, stepping }: Served): boolean {
+    return rounds.wanted && !stepping && settler.room >= SCAN && this.#room(agent) > 0 &&
       rounds.mayStep(this.#core.stuck.count(agent));
   }
 
   /** True when many entries are stuck and a scan would meet only them. */
-  #nothingNew({ agent, rounds, scanning }: Served): boolean {
+  #nothingNew({ agent, rounds }: Served): boolean {
     const { stuck } = this.#core;
-    return !scanning && rounds.isKnown(stuck.count(agent), () => look(agentPaths(agent).queue));
+    return !rounds.wanted &&
+      rounds.isKnown(stuck.count(agent), () => look(agentPaths(agent).queue));
   }
 
   /** One step of the scan, beside the turns: it takes names in and wakes the loop. */
@@ -622,7 +616,7 @@ export class Bridge {
       const { names, wrapped, error } = await scanner.next(SCAN);
       for (const name of names) {
         if (this.#isForeign(agent, name) || !stuck.mayTry(agent, name)) continue;
-        const noted = settler.found(name);
+        const noted = settler.found(name, () => this.#cameAt(agent, name));
         if (noted === "unaddressable") this.#stuck(agent, name, "EILSEQ");
         else if (noted === "full") served.leftOut = true;
       }
@@ -635,18 +629,28 @@ export class Bridge {
         rounds.end(error === null && !served.leftOut);
         served.scanned ||= error === null;
         // What did not fit is met again by the next round, once there is room.
-        served.scanning = served.leftOut;
+        if (served.leftOut) rounds.ask();
         served.leftOut = false;
       }
       if (error !== served.scanFault) served.stale = true;
       served.scanFault = error;
     } catch (error) {
       this.#failed(error);
-      served.scanning = false;
+      rounds.giveUp();
     } finally {
       served.stepping = false;
     }
     this.#wake();
+  }
+
+  /** When an entry came, as far as a look tells; what is seen at the look that counts is told then. */
+  #cameAt(agent: string, name: string): number {
+    try {
+      const seen = look(`${agentPaths(agent).queue}/${name}`);
+      return seen === null ? 0 : cameAt(seen);
+    } catch {
+      return 0;
+    }
   }
 
   /** Notes a stuck entry, and tells of it when it is new. */
@@ -753,7 +757,7 @@ export class Bridge {
     if (!still || !this.#work.idle || !this.#notifier.idle || this.#reaper.running) return false;
     if (this.#core.publisher.hasMarks) return false;
     return [...this.#served.values()].every((served) =>
-      !served.stale && !served.scanning && this.#core.answers.pending(served.agent) === 0 &&
+      !served.stale && !served.rounds.wanted && this.#core.answers.pending(served.agent) === 0 &&
       this.#faults(served).length === 0
     );
   }
@@ -1070,7 +1074,7 @@ export class Bridge {
   #settled(): boolean {
     for (const served of this.#served.values()) {
       if (served.broken !== null) continue;
-      if (served.scanning || served.stepping || !served.scanned) return false;
+      if (served.rounds.wanted || served.stepping || !served.scanned) return false;
       const wait = served.settler.nextIn();
       // Temporary names are left to their writers.
       if (wait !== null && wait < LONG_MS) return false;

@@ -9,13 +9,16 @@
  * 3. A fault in one candidate is that candidate's answer (`internal`) and nobody else's (J10).
  * 4. Nothing is published, started or removed before the commit; a failed commit leaves the claims
  *    where they are, to be tried again.
- * 5. What a refusal says is ours; no byte of the entry is quoted but its escaped name (J16, P18).
+ * 5. Nobody is served by a look at the kill switches that was made for another entry; what is refused
+ *    anyway shares the looks of its batch.
+ * 6. What a refusal says is ours; no byte of the entry is quoted but its escaped name (J16, P18).
  *
  * @module
  */
 import { setImmediate } from "node:timers";
 import { errorCode, type Refusal } from "../errors.ts";
 import type { Candidate, GateDeps } from "../gates/candidate.ts";
+import { killedRefusal } from "../gates/entry.ts";
 import { decide, type Decision } from "../gates/order.ts";
 import { expiresAt } from "../gates/known.ts";
 import { requestDigest } from "../ledger/keys.ts";
@@ -41,6 +44,7 @@ import { pendingResult, POLL_AFTER_MS } from "./pending_result.ts";
 import { MAX_REFUSED } from "./reap_files.ts";
 import { base } from "./row_fields.ts";
 import type { Prepared } from "./runs.ts";
+import { SwitchLooks } from "./switch_looks.ts";
 import { sha256 } from "./trust_store.ts";
 
 /** Errors of a process, or a machine, that has nothing left to open or to keep things in. */
@@ -70,6 +74,10 @@ export class Intake {
   /** Why the last batch could not be committed, or null. */
   #fault: string | null = null;
   #systemFault = false;
+  #diskMs = 0;
+  readonly #switches: SwitchLooks;
+  /** The same as `#deps`, but for looks at the switches that a batch shares. */
+  readonly #batchDeps: GateDeps;
   /** What is still to be done for a batch whose runs were started. */
   #rest: (() => void) | null = null;
 
@@ -105,6 +113,11 @@ export class Intake {
       baseChanged: (verb) => core.trust.baseChanged(verb),
       pathArgs: (verb, args) => core.trust.pathArgs(verb, args),
     };
+    const switches = new SwitchLooks((agent) => core.kill(agent));
+    this.#switches = switches;
+    this.#batchDeps = Object.create(this.#deps, {
+      kill: { value: (agent: string) => switches.seen(agent) },
+    });
   }
 
   /** What the gates ask, shared with the stages that come at the start of a run. */
@@ -125,6 +138,11 @@ export class Intake {
   /** Claims that wait for a commit to succeed. */
   get held(): number {
     return this.#held.length;
+  }
+
+  /** How long the last batch waited for its commit, milliseconds. */
+  get diskMs(): number {
+    return this.#diskMs;
   }
 
   /** True when something of the last batch is still to be done. */
@@ -202,14 +220,17 @@ export class Intake {
     const queued: { agent: string; rid: number }[] = [];
     const undo: (() => void)[] = [];
     const { rids, answered } = core.publisher.takeMarks();
+    this.#switches.batch();
     try {
-      core.ledger.transaction((tx) => {
+      const decided = core.ledger.transaction((tx) => {
         tx.markPublished(rids);
         for (const claim of answered) tx.dropAnswer(claim);
         for (const claim of claims) {
           this.#one(tx, claim, { first, after, prepared, started, queued, undo }, fresh);
         }
+        return performance.now();
       });
+      this.#diskMs = performance.now() - decided;
       this.#fault = null;
       for (const claim of claims) this.#forced.delete(claim.random);
     } catch (error) {
@@ -271,7 +292,10 @@ export class Intake {
     let decision: Decision;
     try {
       if (this.#forced.has(claim.random)) throw new Error("The claim cannot be recorded");
-      decision = decide(candidate, this.#deps);
+      this.#switches.entry();
+      decision = decide(candidate, this.#batchDeps);
+      const up = decision.kind === "refused" ? null : this.#switches.own(claim.agent);
+      if (up !== null) decision = { kind: "refused", refusal: killedRefusal("kill", up) };
     } catch (error) {
       // What the ledger says is about all requests, and dooms the transaction.
       if (error instanceof LedgerError) throw error;

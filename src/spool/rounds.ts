@@ -1,5 +1,5 @@
 /**
- * When a queue in which many entries are stuck needs to be scanned. A scan of a few entries costs
+ * When a queue needs to be scanned, in rounds from its begin to its end. A scan of a few entries costs
  * nothing; one of a hundred thousand that nobody can move takes a second of computing and finds the
  * same as before. Pure: looks and times come in.
  *
@@ -12,6 +12,8 @@
  *    for entries that are to be tried again.
  * 4. Between two rounds there is at least twice as long as the last one took, so that whoever keeps
  *    changing the directory makes nothing else wait (Q5).
+ * 5. What came while a round was under way may lie where it had been already. Who knows of such a
+ *    thing asks for another round behind it (N1).
  *
  * @module
  */
@@ -32,10 +34,35 @@ export class Rounds {
   /** The first of the latest whole rounds that found the directory alike, and the last of them. */
   #alike: { readonly print: string; readonly first: number; last: number } | null = null;
   #pauseUntil = -Infinity;
+  /** A round is wanted, or under way. */
+  #wanted = true;
+  /** And another one behind the one under way. */
+  #another = false;
 
   /** @param now monotonic clock, milliseconds */
   constructor(now: () => number = () => performance.now()) {
     this.#now = now;
+  }
+
+  /** True until what was asked for has been gone through; at first too. */
+  get wanted(): boolean {
+    return this.#wanted;
+  }
+
+  /** Asks for a round; one that is under way will do. */
+  ask(): void {
+    this.#wanted = true;
+  }
+
+  /** Asks for a round that begins after this call. */
+  askAnew(): void {
+    this.#wanted = true;
+    this.#another = this.#going !== null;
+  }
+
+  /** A step failed: what was asked for has to be asked for again, and goes on from there. */
+  giveUp(): void {
+    this.#wanted = this.#another = false;
   }
 
   /** A step of a scan is about to be made. `look` is called when it begins a round. */
@@ -54,6 +81,8 @@ export class Rounds {
   end(whole: boolean): void {
     const round = this.#going;
     this.#going = null;
+    this.#wanted = this.#another;
+    this.#another = false;
     if (round === null) return;
     const { print, since } = round;
     this.#pauseUntil = this.#now() + PAUSE * (this.#now() - since);
