@@ -459,7 +459,7 @@ Deno.test("a turn costs no more where thousands wait, and places that were left 
   costOfTurn(1000);
   const few = costOfTurn(400);
   const many = costOfTurn(16_000);
-  assertLess(many, 8 * few + 0.05, `${few} ms and ${many} ms`);
+  assertLess(many, 8 * few + 0.02, `${few} ms and ${many} ms`);
 });
 
 Deno.test("a turn hands out names in the order of first sight", () => {
