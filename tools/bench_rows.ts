@@ -97,6 +97,8 @@ export async function benchRows(
       target: { atMost: isStart ? none + START_MS : none * RATIO },
     });
   }
+  const { size } = Deno.statSync(filled.path("state/ledger.db"));
+  out.figure(`ledger with ${rows} rows`, size / 1e6, "MB");
   out.figure(`daemon with ${rows} rows, resident`, memoryOf(filled.pid), "MB");
   await filled.stop();
   out.figure(`audit verify, ${3 * rows} records and more`, await timedVerify(filled), "s");
