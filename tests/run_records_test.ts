@@ -462,6 +462,7 @@ function brokenDisk(
           fail("sync");
           file.syncSync();
         },
+        statSync: () => file.statSync(),
         close: () => file.close(),
       };
     },
@@ -560,8 +561,18 @@ Deno.test(
     const blank = blankExit(dir, disk);
     assertEquals([names(dir), readExit(dir, RUN)], [["exit.json.tmp", "taken.json"], null]);
     writeExit(dir, exit(), disk, blank)?.sync();
-    assertEquals(disk.calls, ["open", "write", "rename exit.json.tmp", "sync"]);
+    assertEquals(disk.calls, ["open", "open", "write", "rename exit.json.tmp", "sync"]);
     assertEquals([names(dir), readExit(dir, RUN)], [["exit.json", "taken.json"], exit()]);
+    // Nothing is written into what somebody put in its place.
+    const other = blankExit(dir);
+    Deno.removeSync(`${dir}/exit.json.tmp`);
+    Deno.writeTextFileSync(`${root}/other`, "kept as it is");
+    Deno.symlinkSync(`${root}/other`, `${dir}/exit.json.tmp`);
+    const second = exit({ exit_code: 3 });
+    writeExit(dir, second, undefined, other)?.sync();
+    assertEquals(Deno.readTextFileSync(`${root}/other`), "kept as it is");
+    assertEquals([names(dir), readExit(dir, RUN)], [["exit.json", "taken.json"], second]);
+    assert(Deno.lstatSync(`${dir}/exit.json`).isFile);
     // Without space for its content the file goes away, and a name tells the outcome.
     const full = brokenDisk(["write"]);
     assertEquals(writeExit(dir, exit(), full, blankExit(dir, full))?.by, "name");

@@ -107,7 +107,7 @@ export function parseExitName(name: string): NamedExit | null {
 export interface ExitDisk {
   open(path: string, options: Deno.OpenOptions): Pick<
     Deno.FsFile,
-    "writeSync" | "syncSync" | "close"
+    "writeSync" | "syncSync" | "statSync" | "close"
   >;
   rename(from: string, to: string): void;
   remove(path: string): void;
@@ -150,20 +150,48 @@ export interface StoredExit {
   sync(): void;
 }
 
-/** A record's file that has no content yet. */
-export type BlankExit = ReturnType<ExitDisk["open"]>;
+/** A record's file that has no content yet: which file it is. */
+export interface BlankExit {
+  readonly dev: number;
+  readonly ino: number | null;
+}
 
 /**
- * Makes the record's file beforehand, while the command runs.
+ * Makes the record's file beforehand, while the command runs. It is not kept open, so that it stands
+ * against no change of the mount.
  *
  * @returns null when that is not possible now; `writeExit` then makes its own
  */
 export function blankExit(dir: string, disk: ExitDisk = DISK): BlankExit | null {
   try {
-    return create(disk, `${dir}/${RUN_FILES.exitTmp}`);
+    const file = create(disk, `${dir}/${RUN_FILES.exitTmp}`);
+    try {
+      const { dev, ino } = file.statSync();
+      return { dev, ino };
+    } finally {
+      close(file);
+    }
   } catch {
     return null;
   }
+}
+
+/** Opens the file that was made beforehand; null when another one has its name by now. */
+function openBlank(
+  disk: ExitDisk,
+  path: string,
+  blank: BlankExit,
+): ReturnType<ExitDisk["open"]> | null {
+  let file: ReturnType<ExitDisk["open"]> | null = null;
+  try {
+    file = disk.open(path, { write: true });
+    const { dev, ino, size } = file.statSync();
+    if (dev === blank.dev && ino === blank.ino && size === 0) return file;
+  } catch {
+    // What cannot be looked at is not known to be the one.
+  }
+  if (file !== null) close(file);
+  return null;
 }
 
 /**
@@ -182,8 +210,9 @@ export function writeExit(
 ): StoredExit | null {
   const tmp = `${dir}/${RUN_FILES.exitTmp}`;
   const bytes = encoder.encode(JSON.stringify(exit));
-  let file = blank;
+  let file: ReturnType<ExitDisk["open"]> | null = null;
   try {
+    if (blank !== null) file = openBlank(disk, tmp, blank);
     file ??= create(disk, tmp);
     writeAll(file, bytes);
     disk.rename(tmp, `${dir}/${RUN_FILES.exit}`);

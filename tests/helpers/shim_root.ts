@@ -304,9 +304,10 @@ export class ShimRoot implements AsyncDisposable {
     return exit;
   }
 
-  /** Names in the run directory. */
+  /** Names in the run directory, but for the empty file that a record will be written into. */
   files(run: string): string[] {
-    return [...Deno.readDirSync(this.dir(run))].map((entry) => entry.name).sort();
+    return [...Deno.readDirSync(this.dir(run))].map((entry) => entry.name)
+      .filter((name) => name !== "exit.json.tmp" || this.read(run, name) !== "").sort();
   }
 
   read(run: string, name: string): string {
