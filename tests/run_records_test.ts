@@ -6,6 +6,7 @@ import { assert, assertEquals, assertThrows } from "@std/assert";
 import { Buffer } from "node:buffer";
 import { randomHex } from "../src/names.ts";
 import { BlankRuns, sweepBlanks } from "../src/run/blank_runs.ts";
+import { readBounded } from "../src/run/bounded_file.ts";
 import {
   blankExit,
   EMPTY_STREAM,
@@ -249,6 +250,22 @@ Deno.test(
     Deno.removeSync(`${dir}/other`, { recursive: true });
     assertEquals([removeRun(RUN, root), removeRun(RUN, root)], [true, true]);
     assertEquals(names(`${root}/state/runs`), []);
+  }),
+);
+
+Deno.test(
+  "readBounded() gives a file whole up to its bound, and null beyond",
+  withRoot((root) => {
+    const path = `${root}/file`;
+    for (const size of [0, 1, 4095, 4096, 4097, 4098, 8193, 8194, 8195, 20_000, 65_536]) {
+      const bytes = new Uint8Array(size).map((_, i) => i % 251);
+      Deno.writeFileSync(path, bytes);
+      for (const max of [0, 1, size - 1, size, size + 1, 4096, 4097, 100_000]) {
+        if (max < 0) continue;
+        assertEquals(readBounded(path, max), size > max ? null : bytes, `${size} of ${max}`);
+      }
+    }
+    assertThrows(() => readBounded(`${root}/none`, 10), Deno.errors.NotFound);
   }),
 );
 

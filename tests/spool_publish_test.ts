@@ -77,18 +77,18 @@ Deno.test("stageAhead() makes the file of an agent's next result, and of no othe
   }
   const [staged = "", ...more] = names(PATHS.staging);
   assertEquals([more, modeOf(`${PATHS.staging}/${staged}`)], [[], "0644"]);
-  publish(AGENT, "inbox", "status.json", bytes("status"));
-  assertEquals(names(PATHS.staging), [staged], "it is for a result");
+  publish(AGENT, "results", "b.json", bytes("running"));
+  assertEquals(names(PATHS.staging), [staged], "it is for a result that is waited for");
   const inode = Deno.statSync(`${PATHS.staging}/${staged}`).ino;
-  publish(AGENT, "results", "a.json", bytes("result"));
+  publish(AGENT, "results", "a.json", bytes("result"), { awaited: true });
   assertEquals([names(PATHS.staging), Deno.statSync(RESULT).ino], [[], inode]);
   assertEquals([Deno.readTextFileSync(RESULT), modeOf(RESULT)], ["result", "0644"]);
-  publish(AGENT, "results", "a.json", bytes("newer"));
+  publish(AGENT, "results", "a.json", bytes("newer"), { awaited: true });
   assertEquals([Deno.readTextFileSync(RESULT), names(PATHS.staging)], ["newer", []]);
   // One that somebody removed is not missed.
   stageAhead(new Set([AGENT]));
   for (const name of names(PATHS.staging)) Deno.removeSync(`${PATHS.staging}/${name}`);
-  publish(AGENT, "results", "a.json", bytes("newest"));
+  publish(AGENT, "results", "a.json", bytes("newest"), { awaited: true });
   assertEquals([Deno.readTextFileSync(RESULT), names(PATHS.staging)], ["newest", []]);
   stageAhead(new Set([AGENT]));
   stageAhead(new Set());

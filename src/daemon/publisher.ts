@@ -21,7 +21,7 @@ import { publish, resultSize } from "../spool/publish.ts";
 import type { Log } from "./log.ts";
 
 /** Milliseconds for which a row that has just started is not told. */
-const SOON_MS = 10;
+const SOON_MS = 25;
 
 /** Rows remembered for another try while a catch-up is going on. */
 const MAX_RETRY = 1000;
@@ -224,7 +224,8 @@ export class Publisher {
   /** @returns the size of the document, bytes */
   #result(agent: string, result: Result): number {
     const bytes = encodeDocument(result);
-    publish(agent, "results", `${result.id}.json`, bytes);
+    const awaited = result.state === "done";
+    publish(agent, "results", `${result.id}.json`, bytes, { awaited });
     return bytes.length;
   }
 

@@ -96,6 +96,8 @@ export interface ActiveRun {
   told: boolean;
   /** Monotonic time at which its exit record was seen while its shim had told nothing, or null. */
   recordedAt: number | null;
+  /** Its shim said that it is free again, and has let go of the run's lock before that. */
+  letGo: boolean;
   /** Its shim said that it took no order: nothing was started and nothing will be. */
   gone: boolean;
   /** Somebody asked for its end. The mark is left again until it is known to be there. */
@@ -403,6 +405,7 @@ export class Runs {
       grace_ms: limits.grace_ms,
       lookup: limits.lookup,
       told: false,
+      letGo: false,
       recordedAt: null,
       gone: false,
       asked: false,

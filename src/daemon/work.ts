@@ -144,7 +144,10 @@ export class Work {
     if (active === undefined) return;
     active.told = true;
     // A shim that is free again, or that took nothing, has let go of the lock.
-    if (line.reusable) active.shim = null;
+    if (line.reusable) {
+      active.shim = null;
+      active.letGo = true;
+    }
     if (line.kind === "gone") active.gone = true;
     this.#ended.add(line.run);
   }
@@ -511,7 +514,7 @@ export class Work {
       const key = exit.started || cancelled ? row.key : null;
       core.publisher.row({ ...row, key, state, result }, released);
       // A shim that ends with its group holds slot and lock until it is gone.
-      if (active.shim !== null || runLocked(active.run)) return;
+      if (active.shim !== null || (!active.letGo && runLocked(active.run))) return;
       core.slots.free(active.rid);
       core.runs.forget(active);
     });

@@ -5,6 +5,9 @@
  * @module
  */
 
+/** Bytes that are read before the size of a file is asked for. */
+const FIRST_BYTES = 4096;
+
 /**
  * The content of a file of at most `max` bytes, or null when it is longer.
  *
@@ -12,15 +15,19 @@
  */
 export function readBounded(path: string, max: number): Uint8Array<ArrayBuffer> | null {
   using file = Deno.openSync(path, { read: true });
-  const buffer = new Uint8Array(Math.min(max, file.statSync().size) + 1);
-  let length = 0;
-  while (length < buffer.length) {
+  // Most files here are small: a look at the size would cost more than it spares.
+  let buffer = new Uint8Array(Math.min(max, FIRST_BYTES) + 1);
+  for (let length = 0;;) {
     const n = file.readSync(buffer.subarray(length));
     if (n === null || n === 0) return buffer.subarray(0, length);
     length += n;
+    // The extra byte was filled: the file is longer than the bound.
+    if (length > max) return null;
+    if (length < buffer.length) continue;
+    const larger = new Uint8Array(Math.min(max, Math.max(file.statSync().size, 2 * length)) + 1);
+    larger.set(buffer);
+    buffer = larger;
   }
-  // The extra byte was filled: the file is longer than the bound, or grew while it was read.
-  return null;
 }
 
 /**

@@ -62,6 +62,8 @@ const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
 export interface PublishOptions {
   /** Default 0644. */
   readonly mode?: 0o644 | 0o755;
+  /** True for the result that the agent's staged file was made for (`stageAhead`). */
+  readonly awaited?: boolean;
 }
 
 /**
@@ -83,7 +85,7 @@ export function publish(
 ): void {
   const path = targetPath(agent, target, name);
   const mode = options.mode ?? FILE_MODE;
-  let staged = target === "results" && mode === FILE_MODE ? fillAhead(agent, bytes) : null;
+  let staged = options.awaited === true ? fillAhead(agent, bytes) : null;
   if (staged === null) {
     staged = stagedPath(agent);
     writeNewFile(staged, bytes, mode);
