@@ -286,9 +286,11 @@ Deno.test(
     const dir = runDir(run, root);
     assertEquals(names(`${root}/state/runs`), [run]);
     assertEquals(names(`${root}/state/blank`), [other]);
-    assertEquals([Deno.statSync(dir).ino, names(dir)], [inode, ["order.json"]]);
+    assertEquals([Deno.statSync(dir).ino, names(dir)], [inode, ["exit.json.tmp", "order.json"]]);
+    assert(blankExit(dir) !== null, "the record has its file");
     assertEquals(parseOrder(Deno.readFileSync(`${dir}/order.json`), run), order({ run }));
-    for (const [path, mode] of [[dir, 0o700], [`${dir}/order.json`, 0o600]] as const) {
+    const files = names(dir).map((name) => [`${dir}/${name}`, 0o600] as const);
+    for (const [path, mode] of [[dir, 0o700] as const, ...files]) {
       assertEquals((Deno.statSync(path).mode ?? 0) & 0o777, mode, path);
     }
     // The order of a run that was taken stays where it is, whoever asks for the run again.
@@ -479,7 +481,6 @@ function brokenDisk(
           fail("sync");
           file.syncSync();
         },
-        statSync: () => file.statSync(),
         close: () => file.close(),
       };
     },
@@ -571,30 +572,36 @@ Deno.test(
 );
 
 Deno.test(
-  "writeExit() writes into the file that was made while the command ran",
+  "writeExit() writes into the file that was made with the directory",
   withRoot((root, dir) => {
     taken(root, dir);
+    const tmp = `${dir}/exit.json.tmp`;
+    const make = () => {
+      Deno.writeTextFileSync(tmp, "");
+      return blankExit(dir);
+    };
+    assertEquals(blankExit(dir), null, "there is none");
     const disk = brokenDisk([]);
-    const blank = blankExit(dir, disk);
-    assertEquals([names(dir), readExit(dir, RUN)], [["exit.json.tmp", "taken.json"], null]);
+    const blank = make();
+    const { ino } = Deno.lstatSync(tmp);
     writeExit(dir, exit(), disk, blank)?.sync();
-    assertEquals(disk.calls, ["open", "open", "write", "rename exit.json.tmp", "sync"]);
+    assertEquals(disk.calls, ["open", "write", "rename exit.json.tmp", "sync"]);
     assertEquals([names(dir), readExit(dir, RUN)], [["exit.json", "taken.json"], exit()]);
+    assertEquals(Deno.lstatSync(`${dir}/exit.json`).ino, ino);
     // Nothing is written into what somebody put in its place.
-    const other = blankExit(dir);
-    Deno.removeSync(`${dir}/exit.json.tmp`);
-    Deno.writeTextFileSync(`${root}/other`, "kept as it is");
-    Deno.symlinkSync(`${root}/other`, `${dir}/exit.json.tmp`);
+    const other = make();
+    Deno.removeSync(tmp);
+    Deno.writeTextFileSync(`${root}/other`, "");
+    Deno.symlinkSync(`${root}/other`, tmp);
+    assertEquals(blankExit(dir), null);
     const second = exit({ exit_code: 3 });
     writeExit(dir, second, undefined, other)?.sync();
-    assertEquals(Deno.readTextFileSync(`${root}/other`), "kept as it is");
+    assertEquals(Deno.readTextFileSync(`${root}/other`), "");
     assertEquals([names(dir), readExit(dir, RUN)], [["exit.json", "taken.json"], second]);
     assert(Deno.lstatSync(`${dir}/exit.json`).isFile);
-    // Without space for its content the file goes away, and a name tells the outcome.
-    const full = brokenDisk(["write"]);
-    assertEquals(writeExit(dir, exit(), full, blankExit(dir, full))?.by, "name");
+    // Without space for its content it goes away, and a name tells the outcome.
+    assertEquals(writeExit(dir, exit(), brokenDisk(["write"]), make())?.by, "name");
     assertEquals(names(dir), ["exit-exited-0-none-0-0", "exit.json"]);
-    assertEquals(blankExit(dir, brokenDisk(["open"])), null, "there is none without a name");
   }),
 );
 

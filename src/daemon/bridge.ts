@@ -510,18 +510,20 @@ export class Bridge {
   }
 
   /**
-   * Makes in a moment, when nothing is to be done, what the next run and the results of those that go
-   * on would otherwise wait for. Not at once: a shim hears of its run when this thread comes to rest.
+   * Makes in a moment what is dear on the disk and would otherwise be waited for: the files for the
+   * results of what runs and, when nothing runs, the directory of a later run. Not at once: a shim
+   * hears of its run when this thread comes to rest.
    */
   #makeAhead(): void {
     if (this.#parts.once) return;
     this.#aheadTimer ??= setTimeout(() => {
       this.#aheadTimer = undefined;
       const { active, blanks } = this.#core.runs;
-      blanks.make(this.#core.limits().concurrency);
       const running = new Set<string>();
       for (const { agent, finished } of active.values()) if (!finished) running.add(agent);
       stageAhead(running);
+      if (running.size > 0) return;
+      if (blanks.make(this.#core.limits().concurrency)) this.#makeAhead();
     }, AHEAD_MS);
   }
 

@@ -1,6 +1,6 @@
 /**
- * Run directories that are made while nobody waits. To make a directory and a file in it is the
- * dearest part of an order on the disk, and none of it depends on what is ordered.
+ * Run directories that are made while nobody waits, with the files of order and exit record in them.
+ * To make a directory and a file is dear on a disk, and none of it depends on what is ordered.
  *
  * 1. A blank is no run. It lies in `state/blank/`, which only the daemon sees, and moves into
  *    `state/runs/` whole, with its order in it, by one rename: before that nothing can be taken
@@ -23,6 +23,9 @@ export const BLANKS = "state/blank";
 
 /** Blanks kept, at most. */
 const MAX_BLANKS = 4;
+
+/** Files without content in a blank. */
+const FILES = [RUN_FILES.order, RUN_FILES.exitTmp] as const;
 
 /** Blanks of this process, each for one run. */
 export class BlankRuns {
@@ -55,8 +58,9 @@ export class BlankRuns {
     const dir = blankDir(run, this.#root);
     try {
       makeDirectory(dir, this.#root);
-      Deno.openSync(`${dir}/${RUN_FILES.order}`, { write: true, createNew: true, mode: 0o600 })
-        .close();
+      for (const name of FILES) {
+        Deno.openSync(`${dir}/${name}`, { write: true, createNew: true, mode: 0o600 }).close();
+      }
     } catch {
       removeBlank(run, this.#root);
       return false;
@@ -125,7 +129,7 @@ export function sweepBlanks(root = "."): void {
 /** What cannot be removed now is removed at the next start. */
 function removeBlank(run: string, root: string): void {
   const dir = blankDir(run, root);
-  for (const path of [`${dir}/${RUN_FILES.order}`, dir]) {
+  for (const path of [...FILES.map((name) => `${dir}/${name}`), dir]) {
     try {
       Deno.removeSync(path);
     } catch {

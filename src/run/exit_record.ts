@@ -107,7 +107,7 @@ export function parseExitName(name: string): NamedExit | null {
 export interface ExitDisk {
   open(path: string, options: Deno.OpenOptions): Pick<
     Deno.FsFile,
-    "writeSync" | "syncSync" | "statSync" | "close"
+    "writeSync" | "syncSync" | "close"
   >;
   rename(from: string, to: string): void;
   remove(path: string): void;
@@ -157,41 +157,34 @@ export interface BlankExit {
 }
 
 /**
- * Makes the record's file beforehand, while the command runs. It is not kept open, so that it stands
+ * The record's file, when it was made together with the directory (`blank_runs.ts`). To be asked before
+ * the command starts: so far nobody else knows of the directory. It is not kept open, so that it stands
  * against no change of the mount.
  *
- * @returns null when that is not possible now; `writeExit` then makes its own
+ * @returns null when there is none; `writeExit` then makes it
  */
-export function blankExit(dir: string, disk: ExitDisk = DISK): BlankExit | null {
+export function blankExit(dir: string): BlankExit | null {
   try {
-    const file = create(disk, `${dir}/${RUN_FILES.exitTmp}`);
-    try {
-      const { dev, ino } = file.statSync();
-      return { dev, ino };
-    } finally {
-      close(file);
-    }
+    const { dev, ino, isFile, nlink, size } = Deno.lstatSync(`${dir}/${RUN_FILES.exitTmp}`);
+    return isFile && nlink === 1 && size === 0 ? { dev, ino } : null;
   } catch {
     return null;
   }
 }
 
-/** Opens the file that was made beforehand; null when another one has its name by now. */
+/** Opens the file that was made beforehand; null when it is not what has its name by now. */
 function openBlank(
   disk: ExitDisk,
-  path: string,
+  dir: string,
   blank: BlankExit,
 ): ReturnType<ExitDisk["open"]> | null {
-  let file: ReturnType<ExitDisk["open"]> | null = null;
+  const now = blankExit(dir);
+  if (now === null || now.dev !== blank.dev || now.ino !== blank.ino) return null;
   try {
-    file = disk.open(path, { write: true });
-    const { dev, ino, size } = file.statSync();
-    if (dev === blank.dev && ino === blank.ino && size === 0) return file;
+    return disk.open(`${dir}/${RUN_FILES.exitTmp}`, { write: true });
   } catch {
-    // What cannot be looked at is not known to be the one.
+    return null;
   }
-  if (file !== null) close(file);
-  return null;
 }
 
 /**
@@ -212,7 +205,7 @@ export function writeExit(
   const bytes = encoder.encode(JSON.stringify(exit));
   let file: ReturnType<ExitDisk["open"]> | null = null;
   try {
-    if (blank !== null) file = openBlank(disk, tmp, blank);
+    if (blank !== null) file = openBlank(disk, dir, blank);
     file ??= create(disk, tmp);
     writeAll(file, bytes);
     disk.rename(tmp, `${dir}/${RUN_FILES.exit}`);

@@ -83,7 +83,7 @@ interface Attempt {
   /** The group, this process included, must end once the outcome is recorded. */
   readonly endGroup: boolean;
   readonly child: Deno.ChildProcess | null;
-  /** The file of the record, made while the command ran. */
+  /** The file of the record, made beforehand; null when there was none. */
   readonly blank: BlankExit | null;
 }
 
@@ -142,6 +142,7 @@ function unstarted(
 interface ReadOrder {
   readonly order: Order;
   readonly resolved: Resolved;
+  readonly blank: BlankExit | null;
 }
 
 /** The order that was taken, or null when its text is not one that can be believed. */
@@ -149,7 +150,10 @@ function readTakenOrder(dir: string, run: string): ReadOrder | null {
   try {
     const bytes = readBounded(`${dir}/${RUN_FILES.taken}`, ORDER_BYTES_MAX);
     const order = bytes === null ? null : parseOrder(bytes, run);
-    if (order !== null) return { order, resolved: resolveOrder(order, Deno.pid, Deno.cwd()) };
+    if (order !== null) {
+      const resolved = resolveOrder(order, Deno.pid, Deno.cwd());
+      return { order, resolved, blank: blankExit(dir) };
+    }
     log.line("order-unreadable");
     return null;
   } catch (error) {
@@ -177,11 +181,14 @@ async function carryOut(run: string, dir: string, read: ReadOrder | null): Promi
     log.line("spawn-failed", error);
     return unstarted(run, "spawn_failed", errorCode(error) ?? "refused");
   }
-  const following = followCommand(child, order, dir, log);
-  const blank = blankExit(dir);
-  const { clean, ...ended } = await following;
+  const { clean, ...ended } = await followCommand(child, order, dir, log);
   const reusable = verified.reuse && clean && ended.kind === "exited";
-  return { exit: { chb: 1, run, started: true, ...ended }, endGroup: !reusable, child, blank };
+  return {
+    exit: { chb: 1, run, started: true, ...ended },
+    endGroup: !reusable,
+    child,
+    blank: read.blank,
+  };
 }
 
 /** Kills the whole group, this process included. Tries until it works and so never returns. */
