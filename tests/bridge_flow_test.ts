@@ -380,3 +380,34 @@ Deno.test("chb once handles what is there and leaves", async () => {
   assertEquals(bridge.result("bad")?.reason, "schema");
   assertEquals(bridge.queued(), []);
 });
+
+Deno.test("a run's directory and the file of its result are made beforehand, and nothing of it stays", async () => {
+  const go = "go";
+  await using bridge = await TestBridge.make({
+    verbs: { "true": verb(["/usr/bin/true"]), wait: verb(["base/wait.sh"]) },
+    scripts: { "wait.sh": `#!/bin/sh\nwhile [ ! -e "\${0%/*}/${go}" ]; do sleep 0.05; done\n` },
+  });
+  const names = (path: string) =>
+    there(bridge.path(path)) ? [...Deno.readDirSync(bridge.path(path))].map((e) => e.name) : [];
+  const made = () => until("two directories", () => names("state/blank").length === 2);
+  await bridge.serve();
+  await made();
+  const first = names("state/blank");
+  await bridge.stop("SIGKILL");
+  await bridge.serve();
+  await made();
+  const second = names("state/blank");
+  assert(second.every((name) => !first.includes(name)), "an earlier daemon's are not used");
+  assertEquals((await bridge.ask("one", { verb: "true" })).outcome, "succeeded");
+  const run = String(bridge.audit().findLast((r) => r["event"] === "started")?.["run"]);
+  assert(second.includes(run), "the run's directory was there before");
+  await made();
+  assert(!names("state/blank").includes(run));
+  bridge.submit("two", { verb: "wait" });
+  await until("the file of the result", () => names("work/main/staging").length === 1);
+  Deno.writeTextFileSync(bridge.path("base", go), "");
+  assertEquals((await bridge.final("two")).outcome, "succeeded");
+  await until("no file without a command", () => names("work/main/staging").length === 0);
+  await bridge.stop();
+  assertEquals([names("state/blank"), names("work/main/staging")], [[], []]);
+});

@@ -122,7 +122,7 @@ export class AuditText {
         const { size } = fstatSync(fd);
         // What an append of our own left when it failed is nobody else's doing.
         const changed = this.#fault === null && this.#end !== null && this.#end.end !== size;
-        const found = this.#find(fd);
+        const found = this.#find(fd, size);
         const cut_bytes = Math.max(0, size - found.end);
         if (cut_bytes > 0) ftruncateSync(fd, found.end);
         const written = this.#catchUp(fd, found, records, this.#source);
@@ -234,8 +234,7 @@ export class AuditText {
   }
 
   /** Where the text ends, from memory when the file still has the size that was left. */
-  #find(fd: number): TextEnd {
-    const { size } = fstatSync(fd);
+  #find(fd: number, size: number): TextEnd {
     if (this.#end !== null && this.#end.end === size) return this.#end;
     const found = this.#endOf(fd, size, this.#source);
     if (this.#source !== null) compare(found, this.#source);
