@@ -38,6 +38,11 @@ export const MUTANTS: readonly Mutant[] = [
   if (c.claim.id === null`,
     replace: `  if (up !== "") return PASS;
   if (c.claim.id === null`,
+    also: [{
+      file: "src/daemon/intake.ts",
+      find: "      if (up !== null) decision =",
+      replace: '      if (up === "") decision =',
+    }],
     vectors: ["12/kill_switch"],
   },
   {
