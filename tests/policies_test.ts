@@ -12,13 +12,8 @@ import { schemas } from "../src/policy/schema.ts";
 import { inRepository } from "../tools/launcher.ts";
 import { sleep, there, until } from "./helpers/bridge.ts";
 import { Cluster } from "./helpers/cluster.ts";
-import {
-  Engine,
-  missingDocker,
-  missingPodman,
-  missingUserManager,
-  run,
-} from "./helpers/engines.ts";
+import { Docker } from "./helpers/engine.ts";
+import { Apart, missingPodman, missingUserManager, run } from "./helpers/engines.ts";
 import { baseFiles, PolicyBridge, policyFile, policyNames } from "./helpers/policy_bridge.ts";
 import { validate } from "./json_schema.ts";
 import { parseText } from "./policy_fixture.ts";
@@ -58,11 +53,11 @@ for (const name of policyNames()) {
 }
 
 needs(
-  missingDocker() ?? compose,
+  Docker.missing() ?? compose,
   "policies for Docker do what they say: docker-compose, build-in-container, docker-swarm",
   async (t) => {
-    await using engine = await Engine.docker();
-    const socket = { "unix:///var/run/docker.sock": `unix://${engine.socket}` };
+    await using engine = await Docker.start();
+    const socket = { "unix:///var/run/docker.sock": engine.host };
     await t.step("docker-compose", () => stack(socket));
     await t.step("build-in-container", () => build(engine, socket));
     await t.step("docker-swarm", () => swarm(engine, socket));
@@ -83,7 +78,7 @@ async function stack(socket: Record<string, string>): Promise<void> {
   policy.assertAllRan();
 }
 
-async function build(engine: Engine, socket: Record<string, string>): Promise<void> {
+async function build(engine: Docker, socket: Record<string, string>): Promise<void> {
   const tree = join(engine.directory, "tree");
   Deno.mkdirSync(join(tree, "ci"), { recursive: true });
   const write = (name: string, text: string) => Deno.writeTextFileSync(join(tree, name), text);
@@ -116,14 +111,12 @@ async function build(engine: Engine, socket: Record<string, string>): Promise<vo
   );
   await policy.did("end-build");
   assertEquals((await bridge.final("long", 60_000)).outcome, "failed");
-  const left = await run("/usr/bin/docker", ["-H", `unix://${engine.socket}`, "ps", "-aq"]);
-  assertEquals(left, "");
+  assertEquals(await engine.ask("ps", "-aq"), "");
   assertEquals([...policy.verbs].sort(), ["build", "end-build", "test"]);
 }
 
-async function swarm(engine: Engine, socket: Record<string, string>): Promise<void> {
-  const docker = (...args: string[]) =>
-    run("/usr/bin/docker", ["-H", `unix://${engine.socket}`, ...args]);
+async function swarm(engine: Docker, socket: Record<string, string>): Promise<void> {
+  const docker = (...args: string[]) => engine.ask(...args);
   await docker("swarm", "init", "--advertise-addr", "127.0.0.1");
   await using policy = await PolicyBridge.start("docker-swarm", socket);
   await policy.did("deploy");
@@ -155,7 +148,7 @@ needs(
   missingPodman() ?? compose,
   "policies/podman-compose does what it says, through the socket of a podman service",
   async () => {
-    await using engine = await Engine.podman();
+    await using engine = await Apart.podman();
     await using policy = await PolicyBridge.start("podman-compose", {
       "unix:///run/user/1000/podman/podman.sock": `unix://${engine.socket}`,
     });
@@ -174,7 +167,7 @@ needs(
   "policies/systemd-user does what it says, with a service manager of its own",
   async () => {
     const unit = "[Service]\nExecStart=/usr/bin/sleep 600\n";
-    await using manager = await Engine.userManager({ "app.service": unit, "worker.service": unit });
+    await using manager = await Apart.userManager({ "app.service": unit, "worker.service": unit });
     await using policy = await PolicyBridge.start("systemd-user", {
       "/run/user/1000": manager.directory,
     });

@@ -1,25 +1,26 @@
 /**
- * Real container engines for tests: a Docker daemon of the test's own, in a directory that goes away
- * with it, and podman with a store of its own. Both have one image, `box`: busybox and the three
- * mount points of a sandbox. No container has a network.
+ * Real container engines for tests, as they are asked on a command line: a Docker daemon of the
+ * test's own, and podman with a store of its own. Both have one image, `box`, which is `busybox:1` as
+ * well: busybox and the three mount points of a sandbox. No container has a network.
  *
  * @module
  */
 import { assert } from "@std/assert";
 import { join } from "@std/path/join";
-import { sleep, there } from "./bridge.ts";
+import { sleep } from "./bridge.ts";
+import {
+  Apart,
+  IMAGE,
+  makeImage,
+  missingDocker,
+  missingFiles,
+  missingPodman,
+  removeTree,
+} from "./engines.ts";
 import { sh } from "./outside.ts";
 
 /** Options of every container: the machines that run tests are containers too, with low limits. */
 const CONFINED = ["--network=none", "--ulimit=nofile=20000:20000", "--ulimit=nproc=4096:4096"];
-
-const BUSYBOX = ["/usr/bin/busybox", "/bin/busybox"].find(there);
-
-/** Where a program is, or undefined. */
-function which(name: string): string | undefined {
-  return ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"]
-    .map((directory) => join(directory, name)).find(there);
-}
 
 /** What a command came to. */
 export interface Said {
@@ -45,46 +46,13 @@ async function run(argv: readonly string[], stdin = "", env = {}): Promise<Said>
   return { code, out: text.decode(stdout), err: text.decode(stderr) };
 }
 
-/** The files of the image, as a tar archive. */
-async function makeImage(directory: string): Promise<string> {
-  const image = join(directory, "image");
-  for (const name of ["bin", "proc", "dev", "tmp", "chb/queue", "chb/results", "chb/inbox"]) {
-    Deno.mkdirSync(join(image, name), { recursive: true });
-  }
-  Deno.copyFileSync(BUSYBOX ?? "", join(image, "bin/busybox"));
-  const { out } = await run([BUSYBOX ?? "", "--list"]);
-  for (const applet of out.split("\n").filter((name) => name !== "" && name !== "busybox")) {
-    Deno.symlinkSync("busybox", join(image, "bin", applet));
-  }
-  // Busybox links what a name leads to only as a name; coreutils as the file itself.
-  await sh(
-    'for f in /bin/ln $(ldd /bin/ln | grep -o "/[^ )]*"); do cp --parents --remove-destination -L "$f" . ; done; ' +
-      "mv bin/ln bin/gnu-ln; ln -s busybox bin/ln; tar -cf ../box.tar .",
-    image,
-  );
-  return join(directory, "box.tar");
-}
-
-/** Removes a directory that what ended a moment ago may still be writing to. */
-export async function removeTree(directory: string): Promise<void> {
-  for (let tries = 0;; tries++) {
-    try {
-      return Deno.removeSync(directory, { recursive: true });
-    } catch (error) {
-      if (tries > 50) throw error;
-      await sleep(100);
-    }
-  }
-}
-
 /** An engine, and what is asked of it as on its command line. */
 export abstract class Engine implements AsyncDisposable {
   readonly directory: string;
 
-  /** @param dir what its directory is made in; the usual place for temporary files by default */
-  constructor(dir?: string) {
-    const options = dir === undefined ? {} : { dir };
-    this.directory = Deno.realPathSync(Deno.makeTempDirSync({ prefix: "chb-engine-", ...options }));
+  /** @param directory its own, which goes away with it */
+  constructor(directory: string) {
+    this.directory = directory;
   }
 
   /** Its client with what comes before every command. */
@@ -126,6 +94,7 @@ export abstract class Engine implements AsyncDisposable {
 
   protected async importImage(): Promise<void> {
     await this.ask("import", await makeImage(this.directory), "box");
+    await this.ask("tag", "box", IMAGE);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -148,52 +117,26 @@ export abstract class Engine implements AsyncDisposable {
 
 /** A Docker daemon. */
 export class Docker extends Engine {
-  readonly host = `unix://${this.directory}/docker.sock`;
-  readonly client = [which("docker") ?? "", "-H", this.host];
-  readonly #daemon: Deno.ChildProcess;
-  #over = false;
+  readonly host: string;
+  readonly client: readonly string[];
+  readonly #apart: Apart;
 
-  private constructor() {
-    super();
-    this.#daemon = new Deno.Command("/bin/sh", {
-      args: [
-        "-c",
-        'exec "$@" >"$0" 2>&1',
-        join(this.directory, "log"),
-        which("dockerd") ?? "",
-        ...["--iptables=false", "--ip6tables=false", "--bridge=none", "--storage-driver=vfs"],
-        ...["data-root", "exec-root"].map((name) => `--${name}=${join(this.directory, name)}`),
-        `--pidfile=${join(this.directory, "pid")}`,
-        ...["-H", this.host],
-      ],
-      stdin: "null",
-      stdout: "null",
-      stderr: "null",
-    }).spawn();
-    this.#daemon.status.then(() => this.#over = true);
+  private constructor(apart: Apart) {
+    super(apart.directory);
+    this.#apart = apart;
+    this.host = `unix://${apart.socket}`;
+    this.client = ["/usr/bin/docker", "-H", this.host];
   }
 
   /** Why there is none here, or null. */
   static missing(): string | null {
-    if (Deno.build.os !== "linux") return "a Docker engine is started on Linux only";
-    if (Deno.uid() !== 0) return "only root can start a Docker engine";
-    const programs = ["dockerd", "containerd", "runc", "docker"].filter((name) => !which(name));
-    if (programs.length > 0) return `${programs.join(", ")} is missing`;
-    return noContainers();
+    return missingDocker();
   }
 
   /** @throws {Error} with the end of its log when it does not come up */
   static async start(): Promise<Docker> {
-    const engine = new Docker();
+    const engine = new Docker(await Apart.docker());
     try {
-      const end = performance.now() + 60_000;
-      while ((await engine.try(["version"])).code !== 0) {
-        if (engine.#over || performance.now() > end) {
-          const log = Deno.readTextFileSync(join(engine.directory, "log"));
-          throw new Error(`dockerd does not come up: ${log.slice(-2000)}`);
-        }
-        await sleep(100);
-      }
       await engine.importImage();
     } catch (error) {
       await engine[Symbol.asyncDispose]();
@@ -203,44 +146,26 @@ export class Docker extends Engine {
   }
 
   protected async end(): Promise<void> {
-    if (!this.#over) this.#daemon.kill("SIGTERM");
-    for (let n = 0; !this.#over && n < 300; n++) await sleep(50);
-    if (!this.#over) this.#daemon.kill("SIGKILL");
-    await this.#daemon.status;
+    await this.#apart[Symbol.asyncDispose]();
   }
-}
-
-/** Why there can be no containers at all, or null. */
-function noContainers(): string | null {
-  const apart = new Deno.Command("unshare", {
-    args: ["--mount", "--net", "--pid", "--ipc", "--uts", "--fork", "/bin/true"],
-    stderr: "null",
-  }).outputSync();
-  if (!apart.success) return "name spaces may not be made here";
-  if (BUSYBOX === undefined) return "busybox is missing";
-  const { success } = new Deno.Command("ldd", { args: [BUSYBOX], stdout: "null", stderr: "null" })
-    .outputSync();
-  return success ? "busybox is not the static one" : null;
 }
 
 /** Podman, which needs no daemon. */
 export class Podman extends Engine {
   constructor() {
     // It takes no longer path than 50 bytes.
-    super("/tmp");
+    super(Deno.realPathSync(Deno.makeTempDirSync({ prefix: "chb-engine-", dir: "/tmp" })));
   }
 
   readonly client = [
-    which("podman") ?? "",
+    "/usr/bin/podman",
     ...["--root", join(this.directory, "root"), "--runroot", join(this.directory, "run")],
     ...["--tmpdir", join(this.directory, "tmp"), "--storage-driver=vfs"],
-    ...["--cgroup-manager=cgroupfs", "--events-backend=none", "--runtime", which("runc") ?? ""],
+    ...["--cgroup-manager=cgroupfs", "--events-backend=none", "--runtime", "/usr/sbin/runc"],
   ];
 
   static missing(): string | null {
-    if (Deno.build.os !== "linux" || Deno.uid() !== 0) return "podman is tested by root on Linux";
-    const programs = ["podman", "runc", "conmon"].filter((name) => !which(name));
-    return programs.length > 0 ? `${programs.join(", ")} is missing` : noContainers();
+    return missingFiles(["/usr/bin/conmon"]) ?? missingPodman();
   }
 
   static async start(): Promise<Podman> {

@@ -10,7 +10,7 @@
 import { assert } from "@std/assert";
 import { join } from "@std/path/join";
 import { sleep, there } from "./bridge.ts";
-import { removeTree } from "./engine.ts";
+import { sh } from "./outside.ts";
 
 /** Bounds that engines set for every container: the defaults are higher than some hosts allow. */
 const FILES = "nofile=20000:20000";
@@ -18,8 +18,10 @@ const FILES = "nofile=20000:20000";
 /** Namespaces of an engine. */
 const APART = ["--net", "--mount", "--pid", "--mount-proc"];
 
-/** An image with a shell, made from the host's static busybox. */
+/** The name of the image that every engine has: a shell, from the host's static busybox. */
 export const IMAGE = "busybox:1";
+
+const BUSYBOX = "/usr/bin/busybox";
 
 /** Why namespaces cannot be made here, or null. */
 function missingNamespaces(): string | null {
@@ -36,21 +38,29 @@ function missingNamespaces(): string | null {
   }
 }
 
-function missingFiles(paths: readonly string[]): string | null {
+/** Which of these files are missing, in words, or null. */
+export function missingFiles(paths: readonly string[]): string | null {
   const missing = paths.filter((path) => !there(path));
   return missing.length === 0 ? null : `missing: ${missing.join(" ")}`;
 }
 
 /** Why there can be no Docker engine, or null. */
 export function missingDocker(): string | null {
-  return missingFiles(["/usr/sbin/dockerd", "/usr/bin/docker", "/usr/bin/busybox"]) ??
-    missingNamespaces();
+  return missingFiles(["/usr/sbin/dockerd", "/usr/bin/docker"]) ?? missingContainers();
 }
 
 /** Why there can be no Podman service, or null. */
 export function missingPodman(): string | null {
-  return missingFiles(["/usr/bin/podman", "/usr/sbin/runc", "/usr/bin/busybox"]) ??
-    missingNamespaces();
+  return missingFiles(["/usr/bin/podman", "/usr/sbin/runc"]) ?? missingContainers();
+}
+
+/** Why there can be no containers at all, or null. */
+function missingContainers(): string | null {
+  const missing = missingFiles([BUSYBOX]) ?? missingNamespaces();
+  if (missing !== null) return missing;
+  const { success } = new Deno.Command("ldd", { args: [BUSYBOX], stdout: "null", stderr: "null" })
+    .outputSync();
+  return success ? "busybox is not the static one" : null;
 }
 
 /** Why there can be no service manager of a user, or null. */
@@ -77,8 +87,40 @@ export async function run(
   return text.decode(stdout);
 }
 
+/** Removes a directory that what ended a moment ago may still be writing to. */
+export async function removeTree(directory: string): Promise<void> {
+  for (let tries = 0; there(directory); tries++) {
+    try {
+      return Deno.removeSync(directory, { recursive: true });
+    } catch (error) {
+      if (tries > 50) throw error;
+      await sleep(100);
+    }
+  }
+}
+
+/** The files of the image, as a tar archive: busybox, and the three mount points of a sandbox. */
+export async function makeImage(directory: string): Promise<string> {
+  const image = join(directory, "image");
+  for (const name of ["bin", "proc", "dev", "tmp", "chb/queue", "chb/results", "chb/inbox"]) {
+    Deno.mkdirSync(join(image, name), { recursive: true });
+  }
+  Deno.copyFileSync(BUSYBOX, join(image, "bin/busybox"));
+  const list = await run(BUSYBOX, ["--list"]);
+  for (const applet of list.split("\n").filter((name) => name !== "" && name !== "busybox")) {
+    Deno.symlinkSync("busybox", join(image, "bin", applet));
+  }
+  // Busybox links what a name leads to only as a name; coreutils as the file itself.
+  await sh(
+    'for f in /bin/ln $(ldd /bin/ln | grep -o "/[^ )]*"); do cp --parents --remove-destination -L "$f" . ; done; ' +
+      "mv bin/ln bin/gnu-ln; ln -s busybox bin/ln; tar -cf ../box.tar .",
+    image,
+  );
+  return join(directory, "box.tar");
+}
+
 /** A program in namespaces of its own, with a directory and a socket that the host can reach. */
-export class Engine implements AsyncDisposable {
+export class Apart implements AsyncDisposable {
   readonly directory: string;
   readonly socket: string;
   readonly #child: Deno.ChildProcess;
@@ -97,8 +139,8 @@ export class Engine implements AsyncDisposable {
     socket: string,
     namespaces: readonly string[],
     script: string,
-    ready: (engine: Engine) => Promise<boolean>,
-  ): Promise<Engine> {
+    ready: (engine: Apart) => Promise<boolean>,
+  ): Promise<Apart> {
     const directory = Deno.realPathSync(Deno.makeTempDirSync({ prefix: `chb-${kind}-` }));
     const child = new Deno.Command("unshare", {
       args: [
@@ -111,7 +153,7 @@ export class Engine implements AsyncDisposable {
       stdout: "null",
       stderr: "null",
     }).spawn();
-    const engine = new Engine(directory, join(directory, socket), child);
+    const engine = new Apart(directory, join(directory, socket), child);
     let over = false;
     child.status.then(() => over = true);
     const end = performance.now() + 60_000;
@@ -127,8 +169,8 @@ export class Engine implements AsyncDisposable {
   }
 
   /** A Docker engine with an empty store and its own bridge, at `DOCKER_HOST=unix://<socket>`. */
-  static async docker(): Promise<Engine> {
-    const engine = await Engine.#start(
+  static docker(): Promise<Apart> {
+    return Apart.#start(
       "docker",
       "sock",
       APART,
@@ -143,13 +185,11 @@ exec dockerd --iptables=false --ip6tables=false --ip-masq=false --ip-forward=fal
           stderr: "null",
         }).output()).success,
     );
-    await engine.#image("/usr/bin/docker", ["-H", `unix://${engine.socket}`]);
-    return engine;
   }
 
   /** A Podman service with an empty store; containers have no network. */
-  static async podman(): Promise<Engine> {
-    const engine = await Engine.#start(
+  static async podman(): Promise<Apart> {
+    const engine = await Apart.#start(
       "podman",
       "sock",
       APART,
@@ -160,16 +200,18 @@ exec podman --runtime /usr/sbin/runc --storage-driver vfs --root "$DIR/data" --r
   system service --time 0 "unix://$DIR/sock"`,
       () => Promise.resolve(true),
     );
-    await engine.#image("/usr/bin/podman", ["--remote", "--url", `unix://${engine.socket}`]);
+    const archive = await makeImage(engine.directory);
+    const remote = ["--remote", "--url", `unix://${engine.socket}`];
+    await run("/usr/bin/podman", [...remote, "import", archive, IMAGE]);
     return engine;
   }
 
   /** A service manager of a user, for `XDG_RUNTIME_DIR=<directory>`, with units by name. */
-  static userManager(units: Readonly<Record<string, string>>): Promise<Engine> {
+  static userManager(units: Readonly<Record<string, string>>): Promise<Apart> {
     const files = Object.entries(units).map(([name, text]) =>
       `cat >"$DIR/systemd/user/${name}" <<'END'\n${text}END\n`
     );
-    return Engine.#start(
+    return Apart.#start(
       "systemd",
       "systemd/private",
       // Its clients have to be in its process namespace.
@@ -182,18 +224,6 @@ trap 'kill "$manager"; wait "$manager"; exit 0' TERM
 wait "$manager"`,
       () => Promise.resolve(true),
     );
-  }
-
-  async #image(program: string, options: readonly string[]): Promise<void> {
-    const bin = join(this.directory, "image/bin");
-    Deno.mkdirSync(bin, { recursive: true });
-    Deno.copyFileSync("/usr/bin/busybox", join(bin, "busybox"));
-    for (const name of ["sh", "sleep", "timeout", "id", "ls", "touch"]) {
-      Deno.symlinkSync("busybox", join(bin, name));
-    }
-    const archive = join(this.directory, "image.tar");
-    await run("tar", ["-C", join(this.directory, "image"), "-cf", archive, "."]);
-    await run(program, [...options, "import", archive, IMAGE]);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
