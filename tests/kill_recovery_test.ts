@@ -2,14 +2,15 @@
  * Kills in the middle of recovery: the daemon is killed at some point of a round, and the start that
  * is to bring everything into agreement is killed at the N-th call of every system call with an
  * effect, too. The start after that must end with what a single one would have ended with: every
- * request has its answer, nothing is uncertain, no key was started twice (S6, S7, X18).
+ * request has its answer, nothing is uncertain, no key was started twice (S6, S7, X18). Where a shim
+ * was killed as well, an order that it had not taken runs once; one that it had taken is uncertain.
  *
  * By default a fixed number of points is taken, spread over all of them; `SLOW=1` takes every one.
  *
  * @module
  */
 import { assert } from "@std/assert";
-import { sleep, until } from "./helpers/bridge.ts";
+import { sleep, type TestBridge, there, until } from "./helpers/bridge.ts";
 import type { Counted } from "./helpers/counting.ts";
 import { AFTER_MS, type Point, points, Round, roundBridge, shims, SLOW } from "./helpers/round.ts";
 import { cannotTrace, countCalls, type Effect, EFFECTS, killAt, lives } from "./helpers/tracer.ts";
@@ -45,6 +46,40 @@ async function crash(c: Counted, round: Round, { call, n }: Point): Promise<void
   await bridge.stop("SIGKILL");
 }
 
+/** True when the only run that there is has a file of this name, and the agent was told of it. */
+function hasOne(bridge: TestBridge, round: Round, file: string): boolean {
+  return round.ids.some((id) => bridge.result(id)?.state === "running") &&
+    [...Deno.readDirSync(bridge.path("state/runs"))].some(({ name }) =>
+      there(bridge.path("state/runs", name, file))
+    );
+}
+
+/** Kills the daemon and its shims, before one of them took its order. */
+async function crashUntaken(c: Counted, round: Round): Promise<void> {
+  const { bridge } = c;
+  const pids = await shims(bridge);
+  for (const pid of pids) Deno.kill(pid, "SIGSTOP");
+  round.submit();
+  await until("an order", () => hasOne(bridge, round, "order.json"));
+  await bridge.stop("SIGKILL");
+  for (const pid of pids) Deno.kill(-pid, "SIGKILL");
+}
+
+/** Kills the daemon, and a shim when it is about to record how a run ended. */
+async function crashTaken(c: Counted, round: Round): Promise<void> {
+  const { bridge } = c;
+  const before = new Set(c.runs());
+  {
+    // The first of its renames takes the order, the second one is that of the record.
+    await using _tracer = await killAt(await shims(bridge), "rename", 2);
+    round.submit();
+    await until("a start", () => c.runs().some((key) => !before.has(key)));
+    Deno.kill(bridge.pid, "SIGSTOP");
+    await sleep(500);
+  }
+  await bridge.stop("SIGKILL");
+}
+
 /** Calls with an effect that a start makes until it is ready, and for a moment more. */
 async function callsOfStart(c: Counted): Promise<{ call: Effect; count: number }[]> {
   const { bridge } = c;
@@ -64,6 +99,31 @@ async function callsOfStart(c: Counted): Promise<{ call: Effect; count: number }
     counts.set(call as Effect, (counts.get(call as Effect) ?? 0) + 1);
   }
   return [...counts].map(([call, count]) => ({ call, count }));
+}
+
+/**
+ * Starts a bridge anew that is killed at a call of its recovery, and once more, until all is told.
+ *
+ * @returns true when it was killed
+ */
+async function recovers(c: Counted, round: Round, call: Effect, n: number): Promise<boolean> {
+  const { bridge } = c;
+  let killed: boolean;
+  {
+    const inject = `inject=${call}:signal=KILL:when=${n}`;
+    using _traced = tracedStart(c, ["-o", "/dev/null", "-e", `trace=${call}`, "-e", inject]);
+    try {
+      await bridge.serve();
+      await round.finals();
+    } catch (error) {
+      if (lives(bridge.pid)) throw error;
+    }
+    killed = !lives(bridge.pid);
+  }
+  await bridge.stop("SIGKILL");
+  await bridge.serve();
+  await round.finals();
+  return killed;
 }
 
 /** Points spread over the whole of a recovery; its first calls are those of any start. */
@@ -104,6 +164,27 @@ Deno.test({
     await second.finals();
     await second.agree(false);
 
+    // An order that nobody took. The first rename of a recovery tells of the daemon, the next voids it.
+    const untaken = new Round(c, "r-untaken");
+    await crashUntaken(c, untaken);
+    const renames = points(await callsOfStart(c), Infinity).filter(({ call }) => call === "rename");
+    await untaken.finals();
+    await untaken.agree(false);
+    for (const { call, n } of SLOW ? renames : renames.slice(1, 2)) {
+      const round = new Round(c, `r-untaken-${n}`);
+      await crashUntaken(c, round);
+      await recovers(c, round, call, n);
+      await round.agree(false);
+    }
+    // One that was carried out, and nobody knows how it ended.
+    const taken = new Round(c, "r-taken");
+    await crashTaken(c, taken);
+    const ran = c.runs().length;
+    await recovers(c, taken, "rename", 1);
+    await taken.agree(true);
+    const lost = taken.ids.map((id) => bridge.result(id)?.state).filter((s) => s === "uncertain");
+    assert(lost.length > 0 && ran > 0, "what was carried out and not recorded is uncertain");
+
     let killed = 0;
     const tried = new Map<Effect, number>();
     for (const [i, { call, n }] of list.entries()) {
@@ -111,21 +192,8 @@ Deno.test({
       const at = crashes[i * 5 % crashes.length] ?? middle;
       const round = new Round(c, `r${i}-${at.call}-${at.n}-${call}-${n}`);
       await crash(c, round, at);
-      {
-        const inject = `inject=${call}:signal=KILL:when=${n}`;
-        using _traced = tracedStart(c, ["-o", "/dev/null", "-e", `trace=${call}`, "-e", inject]);
-        try {
-          await bridge.serve();
-          await round.finals();
-        } catch (error) {
-          if (lives(bridge.pid)) throw error;
-        }
-      }
-      if (!lives(bridge.pid)) killed++;
+      if (await recovers(c, round, call, n)) killed++;
       tried.set(call, (tried.get(call) ?? 0) + 1);
-      await bridge.stop("SIGKILL");
-      await bridge.serve();
-      await round.finals();
       await round.agree(false);
     }
     console.log(
