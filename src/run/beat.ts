@@ -15,8 +15,9 @@ import { errorCode } from "../errors.ts";
 import { RUN_FILES } from "./order.ts";
 import { runDir } from "./run_dir.ts";
 
-/** Milliseconds between two beats. */
+/** Milliseconds between two beats, and before the first: most commands have ended by then. */
 export const RUN_BEAT_MS = 1000;
+const FIRST_MS = 100;
 
 /** No run goes on for so long, milliseconds: a later time is that of a clock, before the first beat. */
 const NEVER_MS = 1e11;
@@ -25,16 +26,16 @@ const NEVER_MS = 1e11;
 export class Beat {
   readonly #path: string;
   readonly #begun = performance.now();
-  readonly #timer: ReturnType<typeof setInterval>;
+  #timer: ReturnType<typeof setTimeout>;
 
   /** @param dir the run directory, with a taken order */
   constructor(dir: string) {
     this.#path = `${dir}/${RUN_FILES.taken}`;
-    this.#tell();
-    this.#timer = setInterval(() => this.#tell(), RUN_BEAT_MS);
+    this.#timer = setTimeout(() => this.#tell(), FIRST_MS);
   }
 
   #tell(): void {
+    this.#timer = setTimeout(() => this.#tell(), RUN_BEAT_MS);
     const at = new Date(performance.now() - this.#begun);
     try {
       Deno.utimeSync(this.#path, at, at);
@@ -44,7 +45,7 @@ export class Beat {
   }
 
   [Symbol.dispose](): void {
-    clearInterval(this.#timer);
+    clearTimeout(this.#timer);
   }
 }
 

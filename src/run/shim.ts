@@ -39,7 +39,13 @@ import { errorCode } from "../errors.ts";
 import { isRun, printable } from "../names.ts";
 import { Beat } from "./beat.ts";
 import { readBounded } from "./bounded_file.ts";
-import { type BlankExit, blankExit, EMPTY_STREAM, type StoredExit, writeExit } from "./exit_record.ts";
+import {
+  type BlankExit,
+  blankExit,
+  EMPTY_STREAM,
+  type StoredExit,
+  writeExit,
+} from "./exit_record.ts";
 import { giveUpGrants } from "./give_up_grants.ts";
 import { insist, killArgv, killProgram } from "./kill_group.ts";
 import { LineReader } from "./line_reader.ts";

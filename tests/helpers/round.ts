@@ -61,12 +61,16 @@ export class Round {
   }
 }
 
-/** A trusted root with the verbs of a round, one run at a time; not served yet. */
-export async function roundBridge(): Promise<Counted> {
+/**
+ * A trusted root with the verbs of a round, one run at a time; not served yet.
+ *
+ * @param then what every command does before it prints
+ */
+export async function roundBridge(then = ""): Promise<Counted> {
   const mark = ["base/mark.sh", "{idempotency_key}"];
   return await countedBridge({
     verbs: { look: verb(mark), change: verb(mark, { class: "mutating", lock: "one" }) },
-    then: 'echo "ran $1"; echo "told $1" >&2',
+    then: `${then}\necho "ran $1"; echo "told $1" >&2`,
     limits: { concurrency: 1 },
   });
 }
