@@ -119,13 +119,18 @@ Deno.test("an idle shim that was stopped is told of and taken last", async () =>
   await bridge.serve();
   const shims = () => processesOf(bridge.root).filter((pid) => pid !== bridge.pid);
   await until("a shim and a spare", () => shims().length === 2);
-  // Long enough that both have been asked and have answered.
+  // Long enough that one of them has been asked and has answered.
   await sleep(6000);
   assertEquals(why(bridge), "");
   // The newest, which a run that may change something would be given otherwise.
   const pid = Math.max(...shims());
   Deno.kill(pid, "SIGSTOP");
-  await until("the word", () => why(bridge).startsWith("A process of the bridge stands still"));
+  // They are asked in turn.
+  await until(
+    "the word",
+    () => why(bridge).startsWith("A process of the bridge stands still"),
+    30_000,
+  );
   const [finding, ...more] = await found(bridge);
   assertEquals(more, []);
   assertEquals([finding?.path, finding?.mend], ["state/runs", `kill -CONT ${pid}`]);

@@ -35,6 +35,8 @@ const READY_MS = 30_000;
 const REPLACE_MS = 20;
 /** Beats of the daemon without an answer after which an idle shim stands still. */
 const STILL_BEATS = 6;
+/** Of so many idle shims one is asked at a time. */
+const ASKED_OF = 3;
 
 /** What a shim tells about the run that it was given. */
 export interface ShimLine {
@@ -97,6 +99,8 @@ class PoolShim implements Shim {
   run: string | null = null;
   /** Beats since it was asked whether it stands still; null when it has answered. */
   asked: number | null = null;
+  /** The last question that it was asked, 0 before the first. */
+  askedLast = 0;
 
   constructor(child: Deno.ChildProcess) {
     this.#child = child;
@@ -118,10 +122,10 @@ class PoolShim implements Shim {
     this.#stdin.write(new TextEncoder().encode(line)).catch(() => {});
   }
 
-  /** Asks whether it stands still, unless an answer is owed. */
-  ask(): void {
-    if (this.asked !== null) return;
+  /** Asks whether it stands still; for one that owes no answer. */
+  ask(question: number): void {
     this.asked = 0;
+    this.askedLast = question;
     this.#write("ping\n");
   }
 
@@ -160,6 +164,7 @@ export class ShimPool {
   #closed = false;
   #fault: string | null = null;
   #failures = 0;
+  #questions = 0;
   /** Monotonic time before which no shim is started. */
   #notBefore = 0;
   #timer: ReturnType<typeof setTimeout> | undefined;
@@ -212,12 +217,19 @@ export class ShimPool {
    * One beat of the daemon, by which it is counted how long a shim owes an answer: a daemon that did
    * not come to read one has not come to beat either.
    *
-   * @param ask asks the idle ones anew
+   * @param ask asks a third of the idle ones anew, so that each has its turn and an idle daemon is
+   * seldom woken by an answer
    */
   beat(ask: boolean): void {
+    const idle: PoolShim[] = [];
     for (const shim of this.#shims) {
       if (shim.asked !== null) shim.asked++;
-      if (ask && shim.state === "idle") shim.ask();
+      else if (shim.state === "idle") idle.push(shim);
+    }
+    if (!ask) return;
+    idle.sort((a, b) => a.askedLast - b.askedLast);
+    for (const shim of idle.slice(0, Math.ceil(idle.length / ASKED_OF))) {
+      shim.ask(++this.#questions);
     }
   }
 
