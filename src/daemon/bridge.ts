@@ -40,6 +40,7 @@ import { untilGrid } from "../spool/grid.ts";
 import { SpoolWatch } from "../spool/watch.ts";
 import { Answers, type Shed } from "./answers.ts";
 import { BatchSize } from "./batch_size.ts";
+import { breathe } from "./breathe.ts";
 import { BridgeClock } from "./bridge_clock.ts";
 import { catalogue } from "./catalogue.ts";
 import { CONTROL_DIR, serveControl } from "./control.ts";
@@ -143,19 +144,6 @@ interface Served {
   stale: boolean;
 }
 
-/**
- * Lets in what comes from outside between two turns: the next names of a scan, what the watcher and
- * the shims say. One round of the event loop carries no more than a step of each, so that between
- * long turns without a pause they would hardly move on, and a request that was found and started
- * would wait for the end of a flood to be told of (Q5).
- *
- * @param turn_ms how long the turn took
- */
-async function breathe(turn_ms: number): Promise<void> {
-  if (turn_ms < 2) return await new Promise((resolve) => setImmediate(resolve));
-  await new Promise((resolve) => setTimeout(resolve, Math.max(2, Math.min(25, turn_ms / 4))));
-}
-
 export class Bridge {
   readonly #parts: BridgeParts;
   readonly #core: Core;
@@ -177,6 +165,8 @@ export class Bridge {
   /** Runs that ended are recorded in a moment. */
   #ending = false;
   #stopping = false;
+  /** Steps of scans that have not come back yet. */
+  readonly #steps = new Set<Promise<void>>();
   #woken = false;
   #wakeUp: (() => void) | null = null;
   #seq = 0;
@@ -343,7 +333,7 @@ export class Bridge {
         const begun = performance.now();
         const more = this.#turn();
         if (this.#parts.once && !more && this.#settled()) break;
-        if (more) await breathe(performance.now() - begun);
+        if (more) await breathe(performance.now() - begun, this.#steps);
         else await this.#sleep();
       }
       if (this.#fatal === null) await this.#letRunsEnd();
@@ -546,7 +536,10 @@ export class Bridge {
     served.pinsDue = false;
     const changed = comparePins(served.pins, agent);
     if (changed !== null) return this.#breach(served, changed);
-    if (mayScan) void this.#scan(served);
+    if (mayScan) {
+      const step = this.#scan(served).finally(() => this.#steps.delete(step));
+      this.#steps.add(step);
+    }
     const entries: Arrival[] = [];
     for (const name of due) {
       const before = this.#look(agent, name);
