@@ -205,10 +205,12 @@ Deno.test("ids without end leave ledger, results and inbox within their caps", a
   const [early, late] = [middle(waits.slice(0, tenth)), middle(waits.slice(-tenth))];
   if (SLOW) console.error(`the other agent waited ${early} ms early, ${late} ms late`);
   assert(late < 3 * early + 2000, `${early} ms early, ${late} ms late`);
-  await bridge.stop();
-  const db = new DatabaseSync(bridge.path("state/ledger.db"), { readOnly: true });
+  const db = new DatabaseSync(bridge.path("state/ledger.db"), { readOnly: true, timeout: 5000 });
   const count = (sql: string) => Number((db.prepare(sql).get() as { n: number }).n);
   try {
+    const records = () => count("SELECT COUNT(*) AS n FROM records");
+    await until("older records to leave", () => records() <= RECORDS + 1500, 30_000);
+    await bridge.stop();
     assertEquals(count("SELECT COUNT(*) AS n FROM rows WHERE agent = 'main'"), 1);
     assertEquals(count("SELECT COUNT(*) AS n FROM ids WHERE agent = 'main'"), 32);
     assert(count("SELECT COUNT(*) AS n FROM answers") <= 200);
