@@ -539,7 +539,7 @@ function listing(tree: string, skip: (path: string) => boolean): Map<string, str
 
 /** What a bridge at work changes itself: what lies in the directories of its agents, and its state. */
 const OWN =
-  /^(spool\/\w+\/\w+\/|work\/\w+\/\w+\/|state\/(ledger\.db|runs\/|audit\/|control\/|daemon\.json|reserve))/;
+  /^(spool\/\w+\/\w+\/|work\/\w+\/\w+\/|state\/(ledger\.db|runs\/|blank\/|audit\/|control\/|daemon\.json|reserve))/;
 
 async function escape(world: World): Promise<void> {
   const { engine, bridge, canary } = world;
