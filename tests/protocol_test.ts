@@ -9,7 +9,7 @@ import { assert, assertEquals, assertMatch, assertNotEquals } from "@std/assert"
 import { codeOf, CODES, type Reason } from "../src/codes.ts";
 import { STAGES } from "../src/gates/stages.ts";
 import type { Result } from "../src/result.ts";
-import { sleep, type TestBridge, there, until } from "./helpers/bridge.ts";
+import { sleep, TestBridge, there, until } from "./helpers/bridge.ts";
 import { type Counted, countedBridge, marking } from "./helpers/counting.ts";
 import { validate } from "./json_schema.ts";
 
@@ -360,6 +360,25 @@ Deno.test("Q5 a backlog that stays in the queue is not refused, can be withdrawn
   assertEquals((await bridge.ask("w5", { verb: "quick" })).outcome, "succeeded");
   assertEquals(bridge.result("w4"), null);
   assertEquals(one.runs().sort(), ["hold", "w1", "w2", "w3", "w5"]);
+});
+
+Deno.test("Q5 of a long backlog that stays in the queue many are taken in at once", async () => {
+  await using bridge = await TestBridge.make({
+    limits: { concurrency: 1, waiting: 100, backlog: "queue" },
+  });
+  const count = 240;
+  for (let n = 0; n < count; n++) bridge.submit(`b-${n}`, { verb: "true" });
+  await bridge.serve();
+  const left = () => bridge.queued().filter((name) => name.startsWith("b-")).length;
+  const lengths: number[] = [];
+  await until("the last to be taken in", () => {
+    const now = left();
+    if (lengths.at(-1) !== now) lengths.push(now);
+    return now === 0;
+  }, 120_000);
+  // Hundred at first, and then not each by itself: what was seen in the middle of a turn counts too.
+  assert(lengths.filter((now) => now < count - 100).length < 60, lengths.join(" "));
+  for (let n = 0; n < count; n++) assertEquals((await bridge.final(`b-${n}`)).outcome, "succeeded");
 });
 
 Deno.test("N5 a request that waits longer than it wants to is expired, and is never run for it", async () => {

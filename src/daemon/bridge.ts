@@ -75,6 +75,8 @@ import type { TrustStore } from "./trust_store.ts";
 import { Unchanged } from "./unchanged.ts";
 import { Work } from "./work.ts";
 
+/** Places that are filled at once where a backlog stays in the queue. */
+const REFILL = 32;
 /** Names of one agent that one turn of a scan takes in. */
 const SCAN = 2048;
 
@@ -568,7 +570,13 @@ export class Bridge {
    */
   #room(agent: string): number {
     const { backlog, waiting } = this.#core.limits();
-    return backlog === "queue" ? Math.max(0, waiting - this.#core.slots.waiting(agent)) : Infinity;
+    if (backlog !== "queue") return Infinity;
+    const { slots } = this.#core;
+    const room = Math.max(0, waiting - slots.waiting(agent));
+    // A commit of its own for each place that becomes free is dear, and nobody waits for it while there
+    // is enough that may start.
+    const enough = slots.waiting(agent) - slots.held(agent) > 2 * REFILL;
+    return room < REFILL && enough ? 0 : room;
   }
 
   /** True for an entry of a synced queue that is the sync program's. */
