@@ -509,6 +509,19 @@ Deno.test("updateWrapper() writes bin/chb once, read-only, and again when the po
   });
 });
 
+Deno.test("updateWrapper() leaves bin/chb as it was trusted when the policy is trusted with it", async () => {
+  await withDirectory(async (root) => {
+    const path = join(root, "bin/chb");
+    Deno.writeTextFileSync(join(root, "bridge.jsonc"), policy("/usr/bin/true"));
+    await updateWrapper(root);
+    const trusted = Deno.readTextFileSync(path);
+    Deno.mkdirSync(join(root, "state/policies"), { recursive: true });
+    Deno.copyFileSync(join(root, "bridge.jsonc"), join(root, "state/policies/a.jsonc"));
+    await updateWrapper(root);
+    assertEquals(Deno.readTextFileSync(path), trusted);
+  });
+});
+
 Deno.test("updateWrapper() keeps what a trusted policy needs while its edited copy needs less", async () => {
   await withDirectory(async (root) => {
     Deno.mkdirSync(join(root, "state/policies"), { recursive: true });
