@@ -121,9 +121,10 @@ export class AuditMirror {
     this.close();
   }
 
-  /** Writes out what was taken in; agents are those that are served. */
-  flush(agents: Iterable<string>): void {
+  /** Writes out what was taken in; agents are those that are served, by name. */
+  flush(agents: ReadonlyMap<string, unknown>): void {
     const records = this.#waiting;
+    if (records.length === 0 && this.#isBegun(agents)) return;
     this.#waiting = [];
     const masking = this.#masking();
     const lines = new Map<string, { seq: number; line: string }[]>();
@@ -134,7 +135,13 @@ export class AuditMirror {
       if (list === undefined) lines.set(own.agent, [{ seq, line: own.line }]);
       else list.push({ seq, line: own.line });
     }
-    for (const agent of agents) this.#write(agent, lines.get(agent) ?? [], masking);
+    for (const agent of agents.keys()) this.#write(agent, lines.get(agent) ?? [], masking);
+  }
+
+  /** True when every agent's mirror stands. */
+  #isBegun(agents: ReadonlyMap<string, unknown>): boolean {
+    for (const agent of agents.keys()) if (!this.#mirrors.has(agent)) return false;
+    return true;
   }
 
   /** Closes every file; the next flush begins anew. */

@@ -5,9 +5,9 @@
  *    queue nor a full directory of broken entries holds anything up for long (Q5).
  * 2. Events only say where to look first. The scan over the directory is what finds everything, and
  *    it goes on where it stopped (N1, D73).
- * 3. Role directories are compared with their pins before every batch and every step of a scan, and
- *    once a second. An agent whose directory was replaced is not served any more until a human starts
- *    the bridge again (P3).
+ * 3. Role directories are compared with their pins before every batch and every step of a scan, once
+ *    a second while anything comes of the agent, and else every five seconds. An agent whose
+ *    directory was replaced is not served any more until a human starts the bridge again (P3).
  * 4. A fault that may pass (no space, a locked ledger) makes the service degraded and is tried
  *    again; a ledger that cannot be trusted any more ends the process, and the next start decides.
  *
@@ -85,6 +85,8 @@ const CATCH_UP = 32;
 
 /** Milliseconds between two beats, by which everything goes that recurs. */
 const BEAT_MS = 500;
+/** The same while nothing happens. */
+const QUIET_BEAT_MS = 1000;
 
 /** Milliseconds after which is made what the next request will need. */
 const AHEAD_MS = 1;
@@ -133,6 +135,8 @@ interface Served {
   readonly recreated: string | null;
   /** The pins are to be compared although nothing is to be done. */
   pinsDue: boolean;
+  /** When they were compared last: monotonic clock. */
+  pinsAt: number;
   /** A step of it has not come back yet. */
   stepping: boolean;
   /** The round under way has met more than is remembered. */
@@ -144,6 +148,13 @@ interface Served {
   shed: Shed | null;
   /** The status file does not tell the latest. */
   stale: boolean;
+  /** When the status is written next, whether it tells anything new or not: monotonic clock. */
+  tellAt: number;
+}
+
+/** True for an agent that a turn has nothing to do for, of many as a rule all but one. */
+function hasNothing({ pinsDue, rounds, settler }: Served): boolean {
+  return !rounds.wanted && !pinsDue && settler.size === 0;
 }
 
 export class Bridge {
@@ -180,13 +191,17 @@ export class Bridge {
   #settleTimer: ReturnType<typeof setTimeout> | undefined;
   #aheadTimer: ReturnType<typeof setTimeout> | undefined;
   #beatTimer: ReturnType<typeof setTimeout> | undefined;
+  /** Milliseconds to the next beat, as it was set; none is set where this is 0. */
+  #beatMs = 0;
+  /** Nothing happens, as far as was seen at the last question. */
+  #quiet = false;
   /**
    * When everything that recurs was looked at, when it was asked whether it must be, and when the
-   * status was told: monotonic clock.
+   * shims were asked: monotonic clock.
    */
   #lookedAt = -Infinity;
   #askedAt = -Infinity;
-  #toldAt = -Infinity;
+  #pingedAt = -Infinity;
   /** The ledger's commits at the last look whether anything happens. */
   #commits = -1;
   readonly #stateDir = new Unchanged("state", Date.now);
@@ -245,7 +260,10 @@ export class Bridge {
       monotonic: () => performance.now(),
     });
     this.#mirror = new AuditMirror(ledger, () => core.runs.maskings.current(), log);
-    parts.opened.follow = (records) => this.#mirror.note(records);
+    parts.opened.follow = (records) => {
+      this.#mirror.note(records);
+      this.#stir();
+    };
     this.#messages = new RunMessages({
       ledger,
       log,
@@ -327,7 +345,8 @@ export class Bridge {
     this.#keeper.share();
     await this.#watchAgents();
     this.#publishStatus();
-    this.#setBeat();
+    this.#spread();
+    this.#setBeat(BEAT_MS);
     ready();
     this.#checkPages();
     try {
@@ -341,6 +360,7 @@ export class Bridge {
       if (this.#fatal === null) await this.#letRunsEnd();
     } finally {
       this.#guard(() => this.#intake.finish());
+      this.#beatMs = 0;
       clearTimeout(this.#beatTimer);
       clearTimeout(this.#settleTimer);
       clearTimeout(this.#aheadTimer);
@@ -361,7 +381,7 @@ export class Bridge {
     this.#guard(() => this.#parts.ledger.transaction((tx) => storeClock(tx, this.#core.clock)));
     // Who runs once comes back: nobody has to be told that the bridge is down.
     this.#publishStatus(!this.#parts.once);
-    this.#mirror.flush(this.#served.keys());
+    this.#mirror.flush(this.#served);
     this.#mirror.close();
     this.#giveReserves();
     log("INFO", "stopped", { running: this.#core.slots.running });
@@ -388,13 +408,26 @@ export class Bridge {
       broken: null,
       recreated: this.#pinsChanged(agent, pins),
       pinsDue: true,
+      pinsAt: -Infinity,
       stepping: false,
       leftOut: false,
       scanned: false,
       scanFault: null,
       shed: null,
       stale: true,
+      tellAt: performance.now() + STATUS_EVERY_S * 1000,
     });
+  }
+
+  /** Spreads what recurs for each agent, so that it is not done for many of them in one go. */
+  #spread(): void {
+    const now = performance.now();
+    let n = 0;
+    for (const served of this.#served.values()) {
+      const part = ++n / this.#served.size;
+      served.tellAt = now + STATUS_EVERY_S * 1000 * part;
+      served.pinsAt = now - this.#quietMs * (1 - part);
+    }
   }
 
   /** Agents that left the policy may still have results to come. */
@@ -486,6 +519,7 @@ export class Bridge {
     for (let i = 0; i < all.length; i++) {
       const served = all[(this.#turnOf + i) % all.length];
       if (served === undefined || this.#stopping || this.#fatal !== null) break;
+      if (hasNothing(served)) continue;
       this.#guard(() => this.#agentTurn(served));
       const wait = served.broken === null && this.#intake.fault === null &&
           this.#room(served.agent) > 0
@@ -536,6 +570,7 @@ export class Bridge {
       : settler.take(Math.min(served.batch.size, this.#room(agent)));
     if (!mayScan && due.length === 0 && !served.pinsDue) return;
     served.pinsDue = false;
+    served.pinsAt = performance.now();
     const changed = comparePins(served.pins, agent);
     if (changed !== null) return this.#breach(served, changed);
     if (mayScan) {
@@ -699,20 +734,34 @@ export class Bridge {
    * The next beat, on a grid of the monotonic clock: the watch of the queues keeps to it as well, so
    * that one wake-up does for all.
    */
-  #setBeat(): void {
+  #setBeat(ms: number): void {
+    this.#beatMs = ms;
     this.#beatTimer = setTimeout(() => {
-      this.#setBeat();
-      this.#beat();
-    }, untilGrid(performance.now(), BEAT_MS));
+      this.#setBeat(this.#quiet ? QUIET_BEAT_MS : BEAT_MS);
+      this.#beat(ms / BEAT_MS);
+    }, untilGrid(performance.now(), ms));
   }
 
-  /** Twice a second; what costs more is looked at less often, least of all while nothing happens. */
-  #beat(): void {
+  /** Something happens: the next beat comes as soon as it should then. */
+  #stir(): void {
+    this.#quiet = false;
+    if (this.#beatMs !== QUIET_BEAT_MS) return;
+    clearTimeout(this.#beatTimer);
+    this.#setBeat(BEAT_MS);
+  }
+
+  /**
+   * Twice a second, and once while nothing happens; what costs more is looked at less often.
+   *
+   * @param beats how many it stands for
+   */
+  #beat(beats: number): void {
     const now = performance.now();
     if (now - this.#askedAt >= 1000 - BEAT_MS / 2) {
       this.#askedAt = now;
       this.#guard(() => {
-        const due = !this.#isQuiet() || now - this.#lookedAt >= this.#quietMs - BEAT_MS / 2;
+        this.#quiet = this.#isQuiet();
+        const due = !this.#quiet || now - this.#lookedAt >= this.#quietMs - BEAT_MS / 2;
         if (due) this.#second();
         else if (!this.#stateDir.look()) this.#lookAtSwitches();
       });
@@ -721,14 +770,27 @@ export class Bridge {
       const due = now - this.#lookedAt < BEAT_MS / 2;
       const same = this.#controlDir.look();
       if (due || !same || this.#core.runs.active.size > 0) this.#half();
-      else this.#mirror.flush(this.#served.keys());
+      else this.#mirror.flush(this.#served);
     });
-    const due = now - this.#toldAt >= STATUS_EVERY_S * 1000 - BEAT_MS / 2;
-    this.#core.pool.beat(due);
+    const ask = now - this.#pingedAt >= STATUS_EVERY_S * 1000 - BEAT_MS / 2;
+    if (ask) this.#pingedAt = now;
+    this.#core.pool.beat(ask, beats);
     this.#guard(() => this.#tellStill());
-    if (!due) return;
-    this.#toldAt = now;
-    this.#guard(() => this.#publishStatus());
+    this.#guard(() => this.#agentsBeat(now));
+  }
+
+  /** Tells the statuses and has the pins compared whose time has come. */
+  #agentsBeat(now: number): void {
+    const quietMs = this.#quietMs - BEAT_MS / 2;
+    for (const served of this.#served.values()) {
+      if (now - served.pinsAt >= quietMs && served.broken === null) {
+        served.pinsDue = true;
+        this.#wake();
+      }
+      if (now < served.tellAt - BEAT_MS / 2) continue;
+      served.tellAt = Math.max(served.tellAt, now - BEAT_MS) + STATUS_EVERY_S * 1000;
+      this.#statusOf(served, false);
+    }
   }
 
   /** Tells of processes that have come to stand still, and of those that go on. */
@@ -769,7 +831,7 @@ export class Bridge {
   #half(): void {
     const { ledger, log } = this.#parts;
     this.#core.runs.pump();
-    this.#mirror.flush(this.#served.keys());
+    this.#mirror.flush(this.#served);
     this.#messages.pump();
     const live: Live = {
       core: this.#core,
@@ -825,7 +887,7 @@ export class Bridge {
     if (core.publisher.hasMarks) this.#intake.flush();
     void this.#reap();
     for (const served of this.#served.values()) {
-      served.pinsDue = true;
+      if (served.stale || served.rounds.wanted) served.pinsDue = true;
       if (served.stale) this.#statusOf(served, false);
     }
     this.#wake();

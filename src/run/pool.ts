@@ -219,11 +219,12 @@ export class ShimPool {
    *
    * @param ask asks a third of the idle ones anew, so that each has its turn and an idle daemon is
    * seldom woken by an answer
+   * @param beats how many beats this one stands for
    */
-  beat(ask: boolean): void {
+  beat(ask: boolean, beats = 1): void {
     const idle: PoolShim[] = [];
     for (const shim of this.#shims) {
-      if (shim.asked !== null) shim.asked++;
+      if (shim.asked !== null) shim.asked += beats;
       else if (shim.state === "idle") idle.push(shim);
     }
     if (!ask) return;
