@@ -79,6 +79,16 @@ export const WRITE_PATHS: readonly string[] = Object.freeze([
 /** The executable, as the daemon starts its shims. */
 export const SELF = "./bin/chb";
 
+/**
+ * Variables of the C library that the program is started with: what it frees goes back to the system,
+ * which by default keeps an arena for each thread. Nothing is read from them by the program itself.
+ */
+export const MALLOC_ENVIRONMENT: readonly string[] = Object.freeze([
+  "MALLOC_ARENA_MAX=1",
+  "MALLOC_MMAP_THRESHOLD_=65536",
+  "MALLOC_TRIM_THRESHOLD_=131072",
+]);
+
 /** What is granted, as Deno wants it said. */
 export interface Grants {
   readonly read: readonly string[];

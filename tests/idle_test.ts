@@ -2,7 +2,7 @@
 import { assert, assertEquals } from "@std/assert";
 import { Unchanged } from "../src/daemon/unchanged.ts";
 import { untilGrid } from "../src/spool/grid.ts";
-import { sleep, TestBridge, there, until } from "./helpers/bridge.ts";
+import { sleep, TestBridge, there, until, verb } from "./helpers/bridge.ts";
 
 Deno.test("Unchanged believes an old time of change only, and sees every entry that comes or goes", () => {
   const directory = Deno.makeTempDirSync({ prefix: "chb-unchanged-" });
@@ -70,4 +70,30 @@ Deno.test({
     await until("its end", () => bridge.log.includes("replaced or removed"), 20_000);
     assert(!there(bridge.path("state/ledger.db")), "no other ledger was made in its place");
   },
+});
+
+Deno.test("the heartbeats of several agents come each five seconds, and not in one go", async () => {
+  const agents = ["a", "b", "c", "d", "e"];
+  await using bridge = await TestBridge.start({
+    agents,
+    policy: {
+      agents: Object.fromEntries(agents.map((name) => [name, { verbs: ["v"] }])),
+      verbs: { v: verb(["/usr/bin/true"]) },
+    },
+  });
+  const status = (agent: string): { seq: number; at: string } =>
+    JSON.parse(Deno.readTextFileSync(bridge.path("spool", agent, "inbox/status.json")));
+  const seqs = () => agents.map((agent) => status(agent).seq);
+  // What the start changed is told by then.
+  await sleep(7000);
+  const before = seqs();
+  await until(
+    "a heartbeat of each",
+    () => seqs().every((seq, i) => seq > (before[i] ?? NaN)),
+    8000,
+  );
+  const times = agents.map((agent) => Date.parse(status(agent).at)).sort((a, b) => a - b);
+  const apart = times.slice(1).map((at, i) => at - (times[i] ?? NaN));
+  console.log(`milliseconds apart: ${apart.join(" ")}`);
+  assert(apart.filter((ms) => ms > 300).length >= 3, "most are written beats apart");
 });

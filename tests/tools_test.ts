@@ -20,12 +20,14 @@ import {
   GENERIC_PROGRAMS,
   genericPrograms,
   killPath,
+  MALLOC_ENVIRONMENT,
   permissionFlags,
   programsWord,
   STARTER_ARGV,
 } from "../src/permissions.ts";
 import { runWrapper, Stop, updateWrapper } from "../tools/chb.ts";
 import { withoutProgram } from "../tools/runtime.ts";
+import { v8Word } from "../tools/runtime_flags.ts";
 import { cannotCompile } from "./helpers/compiled.ts";
 import { compileArgs, parseOptions, stageSource, systemOf, TARGETS } from "../tools/compile.ts";
 import { importMap, importMapUrl } from "../tools/import_map.ts";
@@ -468,6 +470,17 @@ Deno.test("the wrapper keeps the process id and closes what its caller left open
   });
 });
 
+Deno.test("the program is started with what keeps its memory small, made or wrapped", () => {
+  const text = wrapperText(facts("/x/main.ts"));
+  const compiled = (jitless: boolean) =>
+    compileArgs("/s", "fallback", [], [], "/out", { jitless }).join(" ");
+  for (const made of [text, compiled(true), compiled(false)]) {
+    assertMatch(made, / --v8-flags=\S*--max-semi-space-size=\d+\b/);
+  }
+  assertStringIncludes(text, ` MALLOC_ARENA_MAX=1 `);
+  for (const variable of MALLOC_ENVIRONMENT) assertStringIncludes(text, ` ${variable} `);
+});
+
 Deno.test("wrapperFacts() believes a script only when it says what it does", () => {
   const made = facts("/x/main.ts", { programs: ["/opt/it's here/p", "base/y"], cache: "/c d" });
   const text = wrapperText(made);
@@ -713,7 +726,8 @@ Deno.test("an executable is made for the target that is named, and makes no code
   }
   assertEquals(TARGETS.map(systemOf), ["linux", "linux", "darwin", "darwin"]);
   const args = compileArgs("/s", "fallback", [], [], "/out", { target, jitless: true });
-  assert(args.includes(`--target=${target}`) && args.includes("--v8-flags=--jitless"));
+  assert(args.includes(`--target=${target}`) && args.includes(v8Word(true)));
+  assertMatch(v8Word(true), /^--v8-flags=--jitless,/);
   assert(!compileArgs("/s", "fallback", [], [], "/out").some((a) => /jitless|target/.test(a)));
   assert(genericPrograms("darwin").includes("/opt/homebrew/bin/docker"));
   assert(!genericPrograms("darwin").some((path) => path.startsWith("/usr/bin/")));

@@ -174,6 +174,7 @@ Deno.test("every permission stands in the unit with its reason and its counterpa
       "StartLimitBurst=5",
       "WorkingDirectory=/r",
       "ExecStart=/r/bin/chb serve",
+      "Environment=MALLOC_ARENA_MAX=1 MALLOC_MMAP_THRESHOLD_=65536 MALLOC_TRIM_THRESHOLD_=131072",
     ]
   ) {
     assert(lines.includes(line), line);

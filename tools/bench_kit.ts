@@ -170,8 +170,11 @@ export function shimsOf(pid: number): number[] {
   return text.split(" ").filter((word) => word.trim() !== "").map(Number);
 }
 
-/** Resident memory of a process now, or the most it ever had, MB of 1e6 bytes. */
-export function memoryOf(pid: number, what: "VmRSS" | "VmHWM" = "VmRSS"): number {
+/**
+ * Resident memory of a process now, or the most it ever had, or what of it are pages of files; MB of
+ * 1e6 bytes.
+ */
+export function memoryOf(pid: number, what: "VmRSS" | "VmHWM" | "RssFile" = "VmRSS"): number {
   const text = Deno.readTextFileSync(`/proc/${pid}/status`);
   return Number(new RegExp(`^${what}:\\s+(\\d+) kB`, "m").exec(text)?.[1] ?? NaN) * 1024 / 1e6;
 }

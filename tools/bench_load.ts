@@ -30,6 +30,8 @@ const TARGETS = Object.freeze({
   scale: 1.3,
   /** Resident memory of a process after many requests, MB. */
   memory: 80,
+  /** Resident memory after all requests over that after half of them. */
+  flat: 1.05,
   /** Of one processor, daemon and shims together, %. */
   idle: 0.1,
   /** From the arrival of a valid request among broken ones to its result, ms. */
@@ -234,14 +236,65 @@ export async function benchOutput(out: Gathered, megabytes: number): Promise<voi
   out.figure("largest shim at its most, resident", Math.max(...shims), "MB");
 }
 
-/** Nothing to do: processor time, wake-ups and memory, the heartbeat included. */
-export async function benchIdle(out: Gathered, seconds: number): Promise<void> {
+/** Of so many requests of the section `long` one starts a program; the others ask the bridge itself. */
+const LONG_RUNS = 10;
+
+/**
+ * Memory of the daemon and of its shims over very many requests, one after the other: at twenty times
+ * on the way, what the second half added, and the end.
+ */
+export async function benchLong(out: Gathered, requests: number): Promise<void> {
+  await using bridge = await makeBridge();
+  await bridge.serve();
+  const steps = Math.min(20, requests);
+  const daemon: number[] = [];
+  const shims: number[] = [];
+  for (let step = 1; step <= steps; step++) {
+    const from = Math.floor((step - 1) * requests / steps);
+    const to = Math.floor(step * requests / steps);
+    for (let n = from; n < to; n++) {
+      ask(bridge, `r-${n}`, n % LONG_RUNS === 0 ? OBSERVE : '{"verb":"bridge.ping"}');
+    }
+    const now = memoryOf(bridge.pid);
+    daemon.push(now);
+    shims.push(...shimsOf(bridge.pid).map((pid) => memoryOf(pid)));
+    out.say(`${to} requests: daemon ${now.toFixed(1)} MB`);
+  }
+  const half = daemon[Math.floor(steps / 2) - 1] ?? NaN;
+  const end = daemon.at(-1) ?? NaN;
+  const target = { target: { atMost: TARGETS.memory } };
+  out.figure(
+    `daemon after ${requests} requests, one in ${LONG_RUNS} a program, resident`,
+    end,
+    "MB",
+    target,
+  );
+  out.figure("daemon, second half over first", end / half, "times", {
+    target: { atMost: TARGETS.flat },
+  });
+  out.figure(
+    "of it the runtime's file, shared by all its processes",
+    memoryOf(bridge.pid, "RssFile"),
+    "MB",
+  );
+  out.figure("largest shim on the way, resident", Math.max(...shims), "MB", target);
+}
+
+/**
+ * Nothing to do: processor time, wake-ups and memory, the heartbeat included. It begins when what the
+ * last request left to be done is over: threads that wait for more work, and the collector.
+ */
+export async function benchIdle(
+  out: Gathered,
+  seconds: number,
+  settle_s: number,
+): Promise<void> {
   await using bridge = await TestBridge.start({
     serve: [],
     verbs: { observe: verb(["/usr/bin/true"]) },
   });
   warm(bridge);
-  nap(3000);
+  nap(settle_s * 1000);
   const parts = [["daemon", [bridge.pid]], ["shims", shimsOf(bridge.pid)]] as const;
   const before = parts.map(([, pids]) => costOf(pids));
   nap(seconds * 1000);

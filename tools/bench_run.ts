@@ -11,6 +11,7 @@ import { benchLatency } from "./bench_latency.ts";
 import {
   benchAgents,
   benchIdle,
+  benchLong,
   benchOutput,
   benchPoison,
   benchThroughput,
@@ -25,9 +26,11 @@ const HELP = `usage: deno task bench [--only A,B] [--whole | --quick] [--minutes
                        [--out FILE] [--docs] [--check]
 
   --only A,B   sections: latency, throughput, waiting, poison, idle, agents, output, day,
-               rows
+               rows, long
                (default: latency, poison)
-  --whole      all sections, with the sizes of the published figures: some seventeen minutes
+  --long N     requests of the section long, which takes some twenty minutes (default 100000)
+  --whole      all sections but long, with the sizes of the published figures: some seventeen
+               minutes
   --quick      sizes that only show that it works
   --rows N,M   finished requests in the ledgers of the section rows (default 100000)
   --requests N requests in one run of the latency series (default 500)
@@ -42,7 +45,7 @@ const HELP = `usage: deno task bench [--only A,B] [--whole | --quick] [--minutes
 Nothing else should run on the machine meanwhile.`;
 
 const options = parseArgs(Deno.args, {
-  string: ["only", "rows", "requests", "runs", "minutes", "out"],
+  string: ["only", "rows", "requests", "runs", "minutes", "out", "long"],
   boolean: ["whole", "quick", "docs", "draw", "check", "help"],
 });
 if (options.help) {
@@ -55,6 +58,8 @@ const requests = Number(options.requests ?? (quick ? 10 : 500));
 const runs = Number(options.runs ?? (quick ? 2 : 5));
 const rows = (options.rows ?? (quick ? "200" : options.whole ? "100000,1000000" : "100000"))
   .split(",").map(Number);
+
+const long = Number(options.long ?? (quick ? 20 : 100_000));
 
 const minutes = Number(options.minutes ?? (options.whole ? 18 : Infinity));
 /** What a part is thought to take at its full size, at most, seconds. */
@@ -71,7 +76,7 @@ const SECTIONS: Readonly<Record<string, (out: Gathered) => Promise<void>>> = {
   throughput: (out) => benchThroughput(out, quick ? 200 : 10_000),
   waiting: (out) => benchWaiting(out, quick ? [0, 1000] : [0, 1000, 10_000, 100_000]),
   poison: (out) => benchPoison(out, quick ? 100 : 10_000, quick ? 200 : 100_000),
-  idle: (out) => benchIdle(out, quick ? 2 : 60),
+  idle: (out) => quick ? benchIdle(out, 2, 1) : benchIdle(out, 60, 40),
   agents: (out) => benchAgents(out, quick ? [1, 3] : [1, 10, 100]),
   output: (out) => benchOutput(out, quick ? 20 : 400),
   day: (out) => benchDay(out, quick ? 300 : 86_400, quick ? 5 : 200, quick ? 1 : 3),
@@ -82,7 +87,10 @@ const SECTIONS: Readonly<Record<string, (out: Gathered) => Promise<void>>> = {
       } else out.say(`left out for want of time: ${count} rows`);
     }
   },
+  long: (out) => benchLong(out, long),
 };
+/** What only those measure who ask for it. */
+const LONG = "long";
 
 /** First match in a file of `/proc`, or a question mark where there is none. */
 function fact(path: string, pattern: RegExp): string {
@@ -114,7 +122,11 @@ if (options.draw) {
   Deno.exit(0);
 }
 const wanted = options.only?.split(",") ??
-  (options.whole || quick ? Object.keys(SECTIONS) : ["latency", "poison"]);
+  (quick
+    ? Object.keys(SECTIONS)
+    : options.whole
+    ? Object.keys(SECTIONS).filter((name) => name !== LONG || options.long !== undefined)
+    : ["latency", "poison"]);
 const unknown = wanted.filter((name) => !Object.hasOwn(SECTIONS, name));
 if (unknown.length > 0) {
   console.error(`No section ${unknown.join(", ")}\n\n${HELP}`);

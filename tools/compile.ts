@@ -47,6 +47,7 @@ import {
   type Std,
 } from "./launcher.ts";
 import { policyNeeds } from "./programs.ts";
+import { v8Word } from "./runtime_flags.ts";
 
 /** What an executable can be made for. */
 export const TARGETS = [
@@ -182,7 +183,7 @@ export function compileArgs(
     "--no-npm",
     "--no-code-cache",
     ...(more.target === undefined ? [] : [`--target=${more.target}`]),
-    ...(more.jitless === true ? ["--v8-flags=--jitless"] : []),
+    v8Word(more.jitless === true),
     "--unstable-raw-imports",
     `--import-map=${join(stage, IMPORT_MAP)}`,
     ...permissions,
@@ -251,7 +252,7 @@ async function main(): Promise<number> {
   if (code !== 0) return code;
   const bytes = Deno.readFileSync(options.out);
   console.log(permissions.join("\n"));
-  if (options.jitless) console.log("--v8-flags=--jitless");
+  console.log(v8Word(options.jitless));
   console.log(`target: ${options.target ?? Deno.build.target}`);
   console.log(`file:   ${options.out}`);
   console.log(`size:   ${bytes.length} bytes`);

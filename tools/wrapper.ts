@@ -11,14 +11,16 @@
  * 4. It is replaced by `exec`, so the process id stays, and it closes what its caller left open:
  *    Deno's children would inherit it.
  * 5. A shim gets an entry point of its own, with the same permissions, that loads less.
- * 6. The facts that it was made from stand in it, so that the next start can tell whether they
+ * 6. The runtime keeps its memory small (`runtime_flags.ts`).
+ * 7. The facts that it was made from stand in it, so that the next start can tell whether they
  *    still hold without asking registry and policy again.
  *
  * @module
  */
-import { permissionFlags, programsWord } from "../src/permissions.ts";
+import { MALLOC_ENVIRONMENT, permissionFlags, programsWord } from "../src/permissions.ts";
 import { importMapUrl } from "./import_map.ts";
 import { inRepository, type Std } from "./launcher.ts";
+import { v8Word } from "./runtime_flags.ts";
 
 /** What a wrapper is made from. */
 export interface WrapperFacts {
@@ -75,6 +77,7 @@ function flagsBefore(facts: WrapperFacts): string[] {
     "--no-npm",
     "--cached-only",
     "--unstable-raw-imports",
+    v8Word(false),
     `--import-map=${importMapUrl(facts.std, facts.commit)}`,
     ...permissionFlags(facts.programs, facts.kill, facts.agents),
   ];
@@ -89,6 +92,7 @@ export function wrapperText(facts: WrapperFacts): string {
   ];
   const environment = [
     "DENO_NO_UPDATE_CHECK=1",
+    ...MALLOC_ENVIRONMENT,
     `DENO_DIR=${facts.cache}`,
     ...(facts.registry === undefined ? [] : [`JSR_URL=${facts.registry}`]),
   ];

@@ -9,7 +9,7 @@
  * @module
  */
 import { permissionWhy } from "./permission_sets.ts";
-import { grants } from "../permissions.ts";
+import { grants, MALLOC_ENVIRONMENT } from "../permissions.ts";
 import { confinement, type Directive, unitWord } from "./unit_directives.ts";
 import type { Profile, UnitFacts } from "./unit_facts.ts";
 
@@ -102,6 +102,8 @@ function service(facts: UnitFacts, options: UnitOptions): UnitFile {
     ...(user ? [] : [`User=${facts.uid}`]),
     "# where the authority of the program ends",
     unitWordLine("WorkingDirectory", facts.root),
+    "# memory that is freed goes back to the system",
+    `Environment=${MALLOC_ENVIRONMENT.join(" ")}`,
     "# the executable is the one that was trusted, or it is not started",
     binCheck(facts, user),
     `ExecStart=${unitWord(`${facts.root}/bin/chb`)} ${word}`,
