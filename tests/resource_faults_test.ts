@@ -120,7 +120,13 @@ Deno.test({
     await bridge.serve();
     for (const how of ["space", "names"]) {
       if (how === "space") disk.fill();
-      else disk.inodes(disk.used);
+      else {
+        // What was made for runs beforehand would be enough for these two.
+        for (const { name } of Deno.readDirSync(bridge.path("state/blank"))) {
+          Deno.removeSync(bridge.path("state/blank", name), { recursive: true });
+        }
+        disk.inodes(disk.used);
+      }
       const [look, change] = [`look-${how}`, `change-${how}`];
       bridge.submit(look, { verb: "look" });
       bridge.submit(change, { verb: "change" });

@@ -95,6 +95,8 @@ export function publish(
 
 /** Staged files without content that were made while commands run, by agent. */
 const ahead = new Map<string, string>();
+/** Such files that are of no use and could not be removed: a disk may take no changes for a while. */
+const litter = new Set<string>();
 
 /**
  * Sees to it that these agents, whose commands run, have a staged file for their next result, and that
@@ -103,10 +105,11 @@ const ahead = new Map<string, string>();
  * makes its own.
  */
 export function stageAhead(agents: ReadonlySet<string>): void {
+  for (const staged of litter) discard(staged);
   for (const [agent, staged] of ahead) {
     if (agents.has(agent)) continue;
     ahead.delete(agent);
-    removeQuietly(staged);
+    discard(staged);
   }
   for (const agent of agents) {
     if (ahead.has(agent)) continue;
@@ -134,8 +137,19 @@ function fillAhead(agent: string, bytes: Uint8Array): string | null {
     }
     return staged;
   } catch {
-    removeQuietly(staged);
+    discard(staged);
     return null;
+  }
+}
+
+/** Removes a staged file; one that cannot be removed now is tried again with the next. */
+function discard(staged: string): void {
+  try {
+    unlinkSync(staged);
+    litter.delete(staged);
+  } catch (error) {
+    if (errorCode(error) === "ENOENT") litter.delete(staged);
+    else litter.add(staged);
   }
 }
 
