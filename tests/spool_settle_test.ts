@@ -425,6 +425,24 @@ Deno.test("the oldest have half of each turn, whatever comes behind them without
   assert(turns <= OLD / 24, `${turns} turns`);
 });
 
+Deno.test("with room for one at a time the oldest and the newest take turns", () => {
+  const bench = new Bench();
+  for (let i = 0; i < 20; i++) {
+    bench.file(`old${i}.json`, 1, { ctime_ms: 0 });
+    bench.settler.found(`old${i}.json`);
+  }
+  const claimed: string[] = [];
+  for (let i = 0; i < 40; i++) {
+    bench.file(`told${i}.json`, 1);
+    bench.event(`told${i}.json`, "rename");
+    claimed.push(...bench.turn(1));
+  }
+  assertEquals(claimed.length, 40);
+  const old = claimed.filter((name) => name.startsWith("old"));
+  assertEquals(old, Array.from({ length: 20 }, (_, i) => `old${i}.json`));
+  assert(claimed.slice(0, 2).some((name) => name.startsWith("told")), "the newest waits");
+});
+
 Deno.test("an entry that is looked at again and again keeps its turn among thousands", () => {
   const bench = new Bench();
   // A scan met it, and it has to stand still between two looks.

@@ -25,6 +25,8 @@
  *    for longest, whatever comes behind them. The other half is for those that came last, so that
  *    whoever comes behind ten thousand others does not wait for all of them: two thirds of it for
  *    those that an event told of, and one for those that a scan met, whose events may be lost.
+ *    Of an odd number the one in the middle is for either in turn: none starves where there is room
+ *    for one.
  * 5. A turn costs in proportion to what it hands out, never to what waits (Q5).
  *
  * @module
@@ -142,6 +144,8 @@ export class Settler {
   /** Counts events. */
   #events = 0;
   #pass = 0;
+  /** The oldest have the middle of an odd turn. */
+  #oldestNext = false;
 
   constructor(options: SettlerOptions = {}) {
     this.#now = options.now ?? (() => performance.now());
@@ -273,7 +277,8 @@ export class Settler {
       }
     };
     if (this.#ripe.size > room) {
-      const half = Math.floor(room / 2);
+      this.#oldestNext = !this.#oldestNext;
+      const half = this.#oldestNext ? Math.ceil(room / 2) : Math.floor(room / 2);
       oldest(half);
       newest(this.#met, half + Math.floor((room - half) / 3));
       newest(this.#told, room);
