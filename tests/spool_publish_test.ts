@@ -95,6 +95,39 @@ Deno.test("stageAhead() makes the file of an agent's next result, and of no othe
   assertEquals(names(PATHS.staging), [], "its commands have ended");
 });
 
+Deno.test("publish() writes into the file that it made beforehand, or into a new one", () => {
+  using _ = new SpoolRoot();
+  Deno.writeTextFileSync("other", "a longer text of somebody else");
+  for (
+    const [what, replace] of [
+      ["another file", (path: string) => Deno.copyFileSync("other", path)],
+      ["a symlink", (path: string) => Deno.symlinkSync(Deno.realPathSync("other"), path)],
+      ["a hard link", (path: string) => Deno.linkSync("other", path)],
+      ["a pipe", (path: string) => sh(`mkfifo ${path}`)],
+    ] as const
+  ) {
+    stageAhead(new Set([AGENT]));
+    const [staged = ""] = names(PATHS.staging);
+    Deno.removeSync(`${PATHS.staging}/${staged}`);
+    replace(`${PATHS.staging}/${staged}`);
+    publish(AGENT, "results", "a.json", bytes(what), { awaited: true });
+    assertEquals([Deno.readTextFileSync(RESULT), names(PATHS.staging)], [what, []], what);
+    assertEquals(Deno.lstatSync(RESULT).isFile, true, what);
+  }
+  assertEquals(Deno.readTextFileSync("other"), "a longer text of somebody else");
+  // Nor into its own, when that has a second name or somebody wrote into it.
+  stageAhead(new Set([AGENT]));
+  const [linked = ""] = names(PATHS.staging);
+  Deno.linkSync(`${PATHS.staging}/${linked}`, "second");
+  publish(AGENT, "results", "a.json", bytes("own"), { awaited: true });
+  assertEquals(Deno.readTextFileSync("second"), "");
+  stageAhead(new Set([AGENT]));
+  const [filled = ""] = names(PATHS.staging);
+  Deno.writeTextFileSync(`${PATHS.staging}/${filled}`, "a longer text of somebody else");
+  publish(AGENT, "results", "a.json", bytes("own"), { awaited: true });
+  assertEquals([Deno.readTextFileSync(RESULT), names(PATHS.staging)], ["own", []]);
+});
+
 Deno.test("publish() replaces a file by another one: an open reader keeps the old content", () => {
   using _ = new SpoolRoot();
   publish(AGENT, "results", "a.json", bytes("old"));

@@ -93,8 +93,14 @@ export function publish(
   moveIntoPlace(agent, target, staged, path);
 }
 
+/** A staged file without content: where it lies and which file it is. */
+interface Ahead {
+  readonly path: string;
+  readonly made: Look;
+}
+
 /** Staged files without content that were made while commands run, by agent. */
-const ahead = new Map<string, string>();
+const ahead = new Map<string, Ahead>();
 /** Such files that are of no use and could not be removed: a disk may take no changes for a while. */
 const litter = new Set<string>();
 
@@ -106,38 +112,50 @@ const litter = new Set<string>();
  */
 export function stageAhead(agents: ReadonlySet<string>): void {
   for (const staged of litter) discard(staged);
-  for (const [agent, staged] of ahead) {
+  for (const [agent, { path }] of ahead) {
     if (agents.has(agent)) continue;
     ahead.delete(agent);
-    discard(staged);
+    discard(path);
   }
   for (const agent of agents) {
     if (ahead.has(agent)) continue;
-    const staged = stagedPath(agent);
+    const path = stagedPath(agent);
     try {
-      closeSync(createNew(staged, FILE_MODE));
-      ahead.set(agent, staged);
+      const fd = createNew(path, FILE_MODE);
+      try {
+        ahead.set(agent, { path, made: lookOf(fstatSync(fd, { bigint: true })) });
+      } finally {
+        closeSync(fd);
+      }
     } catch {
       // What is wrong with the directory or the disk shows when something is to be told.
     }
   }
 }
 
-/** Writes into the file that was made beforehand; null when there is none that can be used. */
+/**
+ * Writes into the file that was made beforehand; null when there is none that can be used. What has
+ * its name by now may be another one, have a second name or hold something: nothing is written then.
+ */
 function fillAhead(agent: string, bytes: Uint8Array): string | null {
   const staged = ahead.get(agent);
   if (staged === undefined) return null;
   ahead.delete(agent);
+  const { path, made } = staged;
   try {
-    const fd = openSync(staged, constants.O_WRONLY);
+    const fd = openSync(path, constants.O_WRONLY | constants.O_NONBLOCK);
     try {
+      const { dev, ino, nlink, size } = lookOf(fstatSync(fd, { bigint: true }));
+      if (dev !== made.dev || ino !== made.ino || nlink !== 1 || size !== 0) {
+        throw new ReplacedError(path);
+      }
       writeAll(fd, bytes);
     } finally {
       closeSync(fd);
     }
-    return staged;
+    return path;
   } catch {
-    discard(staged);
+    discard(path);
     return null;
   }
 }
