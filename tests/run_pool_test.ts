@@ -244,6 +244,26 @@ Deno.test("ShimPool reports a program that is not there", async () => {
   assert(watched.pool.fault?.includes("cannot start a shim"), watched.pool.fault ?? "");
 });
 
+Deno.test("ShimPool replaces a shim that stands still as soon as it has to be given to somebody", async () => {
+  await using root = ShimRoot.make();
+  await using watched = new Watched(root, 1, 1);
+  const { pool } = watched;
+  await watched.idle(2);
+  const stopped = pool.pids;
+  for (const pid of stopped) Deno.kill(pid, "SIGSTOP");
+  try {
+    for (let n = 0; n < 2; n++) pool.beat(true);
+    for (let n = 0; n < 6; n++) pool.beat(false);
+    assertEquals(pool.still.toSorted(), stopped.toSorted());
+    assert(stopped.includes(watched.take(true).pid));
+    // Who waits for that one in vain is given a shim that goes on.
+    await watched.idle(2);
+    assert(!stopped.includes(watched.take(true).pid));
+  } finally {
+    for (const pid of stopped) Deno.kill(pid, "SIGCONT");
+  }
+});
+
 Deno.test("ShimPool.close() lets idle shims leave and busy ones finish", async () => {
   await using root = ShimRoot.make({ scripts: { slow: "sleep 0.6; echo finished" } });
   const watched = new Watched(root);

@@ -271,6 +271,9 @@ export class ShimPool {
       // The oldest idle shim is the one that has run most; keep it for runs that it survives.
       if (reuse) break;
     }
+    // Its replacement is started now: whoever waits in vain for this one must not be given the next
+    // that stands still.
+    reuse &&= found !== null;
     found ??= still;
     if (found === null) return null;
     found.state = "taken";
