@@ -1,5 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
-import { TestBridge, until, verb } from "./helpers/bridge.ts";
+import { TestBridge, there, until, verb } from "./helpers/bridge.ts";
 
 /** A served bridge whose policy says what a stop does, with one slow command running. */
 async function running(on_stop: string): Promise<TestBridge> {
@@ -41,4 +41,22 @@ Deno.test("on_stop cancel: the command is ended, and its result says so", async 
   const result = bridge.result("s");
   assertEquals([result?.state, result?.outcome, result?.code], ["done", "cancelled", 3]);
   assert(!(result?.stdout?.head ?? "").includes("ended"));
+});
+
+Deno.test("a run that has just started is told before the daemon leaves", async () => {
+  await using bridge = await running("leave");
+  await bridge.final("s");
+  const runs = bridge.path("state/runs");
+  const taken = () =>
+    [...Deno.readDirSync(runs)].some(({ name }) =>
+      !before.has(name) && there(`${runs}/${name}/taken.json`)
+    );
+  const before = new Set([...Deno.readDirSync(runs)].map(({ name }) => name));
+  bridge.submit("t", { verb: "slow" });
+  // Without a pause: some milliseconds later it would have been told anyway.
+  for (const end = performance.now() + 10_000; !taken();) assert(performance.now() < end);
+  assertEquals(await bridge.stop(), 0);
+  assertEquals(bridge.result("t")?.state, "running");
+  await bridge.serve();
+  assertEquals((await bridge.final("t")).outcome, "succeeded");
 });

@@ -293,7 +293,9 @@ export class Bridge {
     if (this.#core.pool.busy === 0) this.#endRuns();
     else if (!this.#ending) {
       this.#ending = true;
-      setImmediate(() => this.#endRuns());
+      setImmediate(() => {
+        if (this.#ending) this.#endRuns();
+      });
     }
   }
 
@@ -359,7 +361,9 @@ export class Bridge {
       }
       if (this.#fatal === null) await this.#letRunsEnd();
     } finally {
+      if (this.#ending && this.#fatal === null) this.#endRuns();
       this.#guard(() => this.#intake.finish());
+      if (this.#fatal === null) this.#core.publisher.tellStarted();
       this.#beatMs = 0;
       clearTimeout(this.#beatTimer);
       clearTimeout(this.#settleTimer);

@@ -115,11 +115,12 @@ export class Publisher {
    * result is published instead. The agent's wait for an answer is not longer for it.
    */
   soon(rid: number): void {
-    if (this.#soon.size === 0) setTimeout(() => this.#catchUp(), SOON_MS);
+    if (this.#soon.size === 0) setTimeout(() => this.tellStarted(), SOON_MS);
     this.#soon.add(rid);
   }
 
-  #catchUp(): void {
+  /** Publishes now what has started and is not told yet: at the end of the service nobody does later. */
+  tellStarted(): void {
     const rids = [...this.#soon];
     this.#soon.clear();
     for (const rid of rids) {
