@@ -6,7 +6,10 @@
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { join } from "@std/path/join";
+import { dirname } from "node:path";
+import { DatabaseSync } from "node:sqlite";
 import { TestBridge, there, until, verb } from "./helpers/bridge.ts";
+import { processesOf } from "./helpers/tracer.ts";
 
 async function start(then: string): Promise<{ bridge: TestBridge; told(): string[] }> {
   const bridge = await TestBridge.make({
@@ -80,4 +83,32 @@ Deno.test("a notification that hangs or fails holds up no request, and is a line
   );
   assert(!told().includes("evil"));
   assertStringIncludes(told()[1] ?? "", "kill KILL.main");
+});
+
+Deno.test("the order of a notification stays until it is taken, in a directory that is hours old", async () => {
+  const { bridge, told } = await start("");
+  await using _ = bridge;
+  await bridge.ask("n1", { verb: "ok" });
+  await bridge.stop();
+  const db = new DatabaseSync(bridge.path("state/ledger.db"));
+  db.exec("UPDATE hours SET at_ms = at_ms - 86400000");
+  db.close();
+  await bridge.serve();
+  const shims = () => processesOf(bridge.root).filter((pid) => pid !== bridge.pid);
+  await until("a shim and a spare", () => shims().length === 2);
+  await bridge.ask("n2", { verb: "ok" });
+  const stopped = shims();
+  for (const pid of stopped) Deno.kill(pid, "SIGSTOP");
+  bridge.submit("a1", { verb: "ask" });
+  const runs = bridge.path("state/runs");
+  const order = await until("its order", () => {
+    const found = [...Deno.readDirSync(runs)].map(({ name }) => `${runs}/${name}/order.json`);
+    return found.find(there);
+  });
+  // As old as one that was made beforehand may be.
+  Deno.utimeSync(dirname(order), 1, 1);
+  assertEquals((await bridge.chb("reap", "--by", "a test")).code, 0);
+  assert(there(order), "it is gone");
+  for (const pid of stopped) Deno.kill(pid, "SIGCONT");
+  await until("the word", () => told().length === 1, 30_000);
 });

@@ -279,7 +279,8 @@ export class Bridge {
       retention: () => (trust.policy ?? defaultPolicy()).retention,
       now: Date.now,
       mono: () => performance.now(),
-      isActive: (run) => core.runs.active.has(run),
+      // A notification is nobody's request; what tells the age of its directory may be older than it.
+      isActive: (run) => core.runs.active.has(run) || pool.runs.some((one) => one.run === run),
     });
     this.#notifier = new Notifier(core.runs, core.policy, log, () => performance.now());
     this.#work = new Work(core, this.#intake.deps, () => this.#wake());
