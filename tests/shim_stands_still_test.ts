@@ -169,3 +169,23 @@ Deno.test("a stopped shim whose daemon is gone is told of by doctor, and ended b
   assertEquals(outcome, "timed_out");
   assertEquals(c.runs(), ["long"]);
 });
+
+Deno.test("a shim that is gone does not stand still, though what it started lives on", async () => {
+  await using c = await bridgeWith();
+  const { bridge } = c;
+  await bridge.serve();
+  bridge.submit("long", { verb: "wait" });
+  const { run, pid } = await taken(bridge);
+  await until("a beat", () => (beatOf(run, bridge.root) ?? 0) >= 100);
+  await until("its mark", () => c.runs().length === 1);
+  Deno.kill(pid, "SIGKILL");
+  for (const end = performance.now() + 9000; performance.now() < end;) {
+    assertEquals(why(bridge), "");
+    await sleep(100);
+  }
+  assertEquals(await found(bridge), []);
+  assertEquals(bridge.result("long")?.state, "running", "its group lives");
+  c.go();
+  assertEquals((await bridge.final("long")).state, "uncertain");
+  assertEquals(c.runs(), ["long"]);
+});

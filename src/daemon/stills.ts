@@ -6,11 +6,12 @@
  * 1. Of a shim that runs something its beat is looked at, whoever started it; an idle one is asked.
  * 2. Whether it stands still is counted in looks of this daemon, not in time: where the daemon itself
  *    stood still, nobody else is blamed for it.
+ * 3. A shim that is gone does not stand still, though what it started may live on.
  *
  * @module
  */
 import { beatOf } from "../run/beat.ts";
-import { readTaken } from "../run/order_file.ts";
+import { readTaken, runLocked } from "../run/order_file.ts";
 import type { ShimPool } from "../run/pool.ts";
 import type { ActiveRun } from "./runs.ts";
 
@@ -49,7 +50,9 @@ export class Stills {
     const see = (run: string, pid: number | null, of: Pick<Still, "agent" | "id">) => {
       const beat = beatOf(run);
       const before = this.#looked.get(run);
-      const same = beat !== null && before?.beat === beat ? before.same + 1 : 0;
+      let same = beat !== null && before?.beat === beat ? before.same + 1 : 0;
+      // The lock says whether a shim is there at all; that of this daemon's own is not asked for it.
+      if (same >= STILL_LOOKS && pid === null && !runLocked(run)) same = 0;
       const known = pid ?? before?.pid ??
         (same < STILL_LOOKS ? null : readTaken(run)?.pgid ?? null);
       looked.set(run, { beat, same, pid: known, agent: of.agent, id: of.id });
