@@ -171,8 +171,10 @@ Deno.test("results go when they are results_days old, and the row stays with its
     stderr: { ...view(0, ""), file: null },
   });
   Deno.writeTextFileSync("spool/main/results/old.stdout", "x".repeat(2000));
-  bench.ledger.transaction((tx) => tx.bindId("main", "joined", old));
-  bench.ledger.transaction((tx) => tx.updateRow(old, { pub: 0 }));
+  bench.ledger.transaction((tx) => {
+    tx.bindId("main", "joined", old);
+    tx.updateRow(old, { pub: 0, replays: 1 });
+  });
   bench.publish(old);
   bench.answer("ping.json");
   bench.answer("old.refused.json");
