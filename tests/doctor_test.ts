@@ -135,17 +135,25 @@ Deno.test("doctor finds and mends what changed around a running daemon", async (
     );
     Deno.renameSync(bridge.path("spool/main/results"), bridge.path("spool/main/old"));
     Deno.mkdirSync(bridge.path("spool/main/results"), { mode: 0o755 });
-    assertEquals((await examine(bridge)).seen, [
+    const silent = await examine(bridge);
+    assertEquals(silent.seen, [
       "error degraded spool/main",
       "error replaced spool/main",
       "error silent spool/main/inbox/status.json",
       surplus,
     ]);
+    assertEquals(
+      silent.findings.find(({ check }) => check === "silent")?.mend,
+      `kill -CONT ${bridge.pid}`,
+    );
+    assertMatch((await bridge.chb("status")).out, /^serving: .*\nbut it has told nothing for 15 s/);
     Deno.removeSync(bridge.path("spool/main/results"));
     Deno.renameSync(bridge.path("spool/main/old"), bridge.path("spool/main/results"));
   } finally {
     Deno.kill(bridge.pid, "SIGCONT");
   }
+  await until("a status of a daemon that goes on", () => bridge.status()?.["state"] === "serving");
+  assertMatch((await bridge.chb("status")).out, /^serving: .*\npolicy: /);
 });
 
 Deno.test("doctor finds and mends what keeps a new root from serving", async () => {

@@ -248,3 +248,17 @@ Deno.test("markUnfinishedRuns() marks what has no outcome, of one agent or of al
     Deno.removeSync(root, { recursive: true });
   }
 });
+
+Deno.test("chb kill beside a daemon that was stopped says that the record comes later, and it does", async () => {
+  await using bridge = await TestBridge.start();
+  Deno.kill(bridge.pid, "SIGSTOP");
+  try {
+    const { code, out, err } = await bridge.chb("kill", "--reason", "it hangs");
+    assertEquals(code, 1);
+    assertStringIncludes(out, "KILL is up");
+    assertMatch(err, /^chb kill: KILL is up, and .* did not answer, so it is not recorded yet/);
+  } finally {
+    Deno.kill(bridge.pid, "SIGCONT");
+  }
+  await until("the record", () => records(bridge, "killed").length === 1);
+});

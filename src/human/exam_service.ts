@@ -120,6 +120,37 @@ export function examDaemon(serving: boolean, agents: readonly string[]): Finding
   return findings;
 }
 
+/** What lets a process go on that was stopped, or "" where it is not known which. */
+function goOn(pid: unknown): string {
+  return typeof pid === "number" && Number.isSafeInteger(pid) && pid > 1 ? `kill -CONT ${pid}` : "";
+}
+
+/** The daemon's process, as far as it told. */
+function daemonPid(): unknown {
+  try {
+    return object(JSON.parse(Deno.readTextFileSync("state/daemon.json")))["pid"];
+  } catch {
+    return null;
+  }
+}
+
+function isOld({ at }: Status, now: number): boolean {
+  return !(now - at <= SILENT_S * 1000);
+}
+
+/** Seconds for which a serving daemon has told these agents nothing, at least; null when it tells. */
+export function silentFor(agents: readonly string[], now: number): number | null {
+  const told = agents.flatMap((agent) => {
+    try {
+      return readStatus(agent) ?? [];
+    } catch {
+      // What is wrong with the place of an agent is for doctor to say.
+      return [];
+    }
+  });
+  return told.length > 0 && told.every((one) => isOld(one, now)) ? SILENT_S : null;
+}
+
 /** A shim that stands still, and what lets it go on. */
 function standsStill(pid: number | null, runs: string): Finding {
   const who = pid === null ? "A process of the bridge" : `Process ${pid} of the bridge`;
@@ -127,8 +158,7 @@ function standsStill(pid: number | null, runs: string): Finding {
   const message =
     `${who}${what} has stood still for some seconds: it was stopped, or this machine has ` +
     "no time for it. Nothing ends its command in time meanwhile";
-  const mend = pid === null || !Number.isSafeInteger(pid) || pid <= 1 ? "" : `kill -CONT ${pid}`;
-  return found("warning", "stands-still", runs === "" ? "state/runs" : runs, message, mend);
+  return found("warning", "stands-still", runs === "" ? "state/runs" : runs, message, goOn(pid));
 }
 
 /**
@@ -157,11 +187,12 @@ export function examAgent(agent: string, ledger: Ledger | null, now: number): Fi
       "It is not served: the daemon wrote no status for it. When nothing else is wrong: " + RESTART;
     return [found("warning", "not-served", path, message, "")];
   }
-  if (!(now - status.at <= SILENT_S * 1000)) {
-    const message =
-      `The daemon holds the lock and wrote no status for ${SILENT_S} s. Look at its log, ` +
-      `then ${RESTART}`;
-    findings.push(found("error", "silent", `${path}/inbox/status.json`, message));
+  if (isOld(status, now)) {
+    const mend = goOn(daemonPid());
+    const message = `The daemon holds the lock and wrote no status for ${SILENT_S} s. ` +
+      (mend === "" ? "Look" : "Where it was stopped, this lets it go on; else look") +
+      ` at its log, then ${RESTART}`;
+    findings.push(found("error", "silent", `${path}/inbox/status.json`, message, mend));
   }
   if (status.state === "degraded") {
     findings.push(found("error", "degraded", path, status.why));

@@ -9,7 +9,7 @@
  * @module
  */
 import { EXIT } from "../codes.ts";
-import { errorCode, UsageError } from "../errors.ts";
+import { errorCode, ExitError, UsageError } from "../errors.ts";
 import { printable } from "../names.ts";
 import { MAX_REASON, raiseSwitch, switchName } from "../daemon/kill_switch.ts";
 import { type Marked, markUnfinishedRuns } from "../run/mark_runs.ts";
@@ -77,8 +77,14 @@ export const kill: Command = {
       });
     } catch (error) {
       recorded = false;
+      const unanswered = error instanceof ExitError && error.exitCode === EXIT.tryAgain;
       const message = error instanceof Error ? error.message : "unknown";
-      io.err(`chb kill: ${name} is up, and could not be recorded: ${printable(message, 300)}\n`);
+      io.err(
+        `chb kill: ${name} is up, and ` +
+          (unanswered
+            ? "the running daemon did not answer, so it is not recorded yet: see ./bin/chb doctor\n"
+            : `could not be recorded: ${printable(message, 300)}\n`),
+      );
     }
     let failed = first.failed.length;
     let { marked } = first;

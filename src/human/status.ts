@@ -16,6 +16,7 @@ import { LEDGER_PATH } from "../daemon/open_ledger.ts";
 import type { Still } from "../daemon/stills.ts";
 import { sha256 } from "../daemon/trust_store.ts";
 import { type Command, table } from "./command.ts";
+import { silentFor } from "./exam_service.ts";
 import { ownScreen, watchStatus } from "./status_watch.ts";
 
 /** What `state/daemon.json` says; information, the lock decides. */
@@ -136,6 +137,12 @@ export const status: Command = {
           ? `serving: pid ${facts?.pid ?? "unknown"}, since ${facts?.started_at ?? "unknown"}\n`
           : "not serving: start it with ./bin/chb serve\n",
       );
+      const silent = serving ? silentFor(facts?.agents ?? [], Date.now()) : null;
+      if (silent !== null) {
+        io.out(
+          `but it has told nothing for ${silent} s, as one that was stopped: ./bin/chb doctor\n`,
+        );
+      }
       io.out(
         trust === null
           ? "policy: UNTRUSTED, put one in force: ./bin/chb trust\n"
