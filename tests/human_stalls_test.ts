@@ -84,10 +84,12 @@ class Locks implements Disposable {
   #since: number | null = null;
   #longest = 0;
 
-  constructor(daemon: number) {
+  /** @param beside path of the file beside the ledger; the runtime has such files of its own open */
+  constructor(daemon: number, beside: string) {
     this.#daemon = daemon;
-    const open = this.#lines().find(({ pid, from, to }) =>
-      pid === daemon && from <= OPEN_BYTE && to >= OPEN_BYTE
+    const { ino } = Deno.statSync(beside);
+    const open = this.#lines().find(({ pid, file, from, to }) =>
+      pid === daemon && file.endsWith(`:${ino}`) && from <= OPEN_BYTE && to >= OPEN_BYTE
     );
     assert(open !== undefined, "the kernel tells what the daemon has open");
     this.#file = open.file;
@@ -163,7 +165,7 @@ Deno.test("human commands beside a daemon never hold up its loop for more than 5
   );
   await bridge.serve();
   using account = new Account(bridge.pid);
-  using locks = new Locks(bridge.pid);
+  using locks = new Locks(bridge.pid, bridge.path("state/ledger.db-shm"));
   const all = (name: string) => Array.from({ length: TRIES }, (_, n) => `${name}-${n}`);
   for (const id of [...all("yes"), ...all("no")]) bridge.submit(id, { verb: "ask" });
   for (const id of [...all("long"), ...all("lost")]) bridge.submit(id, { verb: "hold" });

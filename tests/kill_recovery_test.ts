@@ -62,10 +62,21 @@ function hasOne(bridge: TestBridge, round: Round, file: string): boolean {
     );
 }
 
+/** The shims when none has ended or come for a while: one that has run may be about to end. */
+async function restingShims(bridge: TestBridge): Promise<number[]> {
+  for (let before = "";;) {
+    const pids = await shims(bridge);
+    const now = pids.join();
+    if (pids.length === 2 && now === before) return pids;
+    before = now;
+    await sleep(500);
+  }
+}
+
 /** Kills the daemon and its shims, before one of them took its order. */
 async function crashUntaken(c: Counted, round: Round): Promise<void> {
   const { bridge } = c;
-  const pids = await shims(bridge);
+  const pids = await restingShims(bridge);
   for (const pid of pids) Deno.kill(pid, "SIGSTOP");
   round.submit();
   await until("an order", () => hasOne(bridge, round, "order.json"));

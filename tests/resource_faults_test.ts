@@ -290,7 +290,7 @@ Deno.test("X10 X18 a shim that stands still is ended at its limit by the daemon,
   assertEquals([hang.outcome, hang.reason], ["timed_out", "timed-out"]);
   assertEquals((await bridge.final("next", 30_000)).outcome, "succeeded");
   assertEquals(c.runs(), ["hang", "next"]);
-  assert(!lives(shim), "the shim is gone");
+  await until("the end of the shim", () => !lives(shim));
 });
 
 Deno.test("X18 shims that stand still before they take an order: it is taken back and runs once elsewhere", async () => {

@@ -276,11 +276,13 @@ function refusal(findings: readonly Finding[]): number {
 /** Waits before a code that has the service started again. @returns the code */
 async function leave(end: number, parsed: Options, log: Log): Promise<number> {
   if (end === EXIT.tryAgain && !parsed.once) {
+    // Whoever reads of it may already tell it to stop.
+    const paused = pause(PASSING_MS);
     log("WARN", "try-again", {
       message: "this process leaves, to be started again",
       ms: PASSING_MS,
     });
-    await pause(PASSING_MS);
+    await paused;
   }
   return end;
 }
