@@ -387,6 +387,34 @@ Deno.test("of thousands that a scan met in any order, the one that came last has
   for (let i = 1; i <= 8; i++) assert(first.includes(`r${COUNT - i}.json`), first.join(" "));
 });
 
+Deno.test("what a scan met while few waited is newer than thousands that came before it and are met later", () => {
+  const bench = new Bench();
+  bench.ms += 10_000;
+  bench.file("valid.json", 1);
+  bench.settler.found("valid.json", () => 0);
+  // It has to stand still for a while.
+  assertEquals(bench.turn(48), []);
+  for (let i = 0; i < 5000; i++) {
+    bench.file(`broken${i}.json`, 1, { ctime_ms: 0 });
+    bench.settler.found(`broken${i}.json`, () => WALL + i);
+  }
+  bench.ms += SETTLE.still + 10;
+  // The first of them were not asked when they came, and are taken for as new.
+  let turns = 1;
+  while (!bench.turn(48).includes("valid.json")) turns++;
+  assertLess(turns, 16);
+});
+
+Deno.test("the rank of what is met follows a clock that is put back", () => {
+  let wall = WALL;
+  const settler = new Settler({ now: () => 0, wall: () => wall });
+  settler.found("before.json");
+  wall -= 3_600_000;
+  for (let i = 0; i < 400; i++) settler.found(`r${i}.json`, () => wall - 1000 + i);
+  // The middle of it was met while few waited, after the clock had been put back.
+  assert(settler.take(48).some((name) => name === "r254.json"));
+});
+
 Deno.test("cameAt() goes by the ctime, and by the content only inside its second", () => {
   const bench = new Bench();
   const at = (ctime_ms: number, mtime_ms: number) => {

@@ -50,6 +50,8 @@ const MAX_WAITING = 16_384;
 const CROWD = 256;
 /** Temporary names that are remembered, an agent. */
 const MAX_TEMPORARY = 16_384;
+/** Milliseconds by which a name ranks above the one that was met in the same moment. */
+const RANK_STEP = 1 / 1024;
 /** Due times are rounded up to this, so that a crowd is handled in few turns. */
 const GRID_MS = 5;
 /** An entry that was handed out and never settled is handed out again after this. */
@@ -88,7 +90,7 @@ interface Waiting {
   place: Place<Waiting> | null;
   /**
    * The greater the later it came. Told: the number of its last event. Met by a scan: when a look
-   * says, which is more than any number of first sights, or else that number.
+   * says, wall clock, milliseconds, or where none was taken when it was met.
    */
   rank: number;
   renamed: boolean;
@@ -143,6 +145,8 @@ export class Settler {
   #order = 0;
   /** Counts events. */
   #events = 0;
+  /** The last rank that `#rankNow` gave. */
+  #rank = 0;
   #pass = 0;
   /** The oldest have the middle of an odd turn. */
   #oldestNext = false;
@@ -362,7 +366,7 @@ export class Settler {
       firstWall: this.#wall(),
       due: now,
       place: null,
-      rank: cameAt !== undefined && this.#ripe.size >= CROWD ? cameAt() : order,
+      rank: cameAt !== undefined && this.#ripe.size >= CROWD ? cameAt() : this.#rankNow(),
       renamed: false,
       closed: false,
       told: false,
@@ -374,6 +378,14 @@ export class Settler {
     this.#waiting.set(name, entry);
     this.#ripen(entry);
     return entry;
+  }
+
+  /** The rank of what comes now: the wall clock, and for what comes in the same moment a little more. */
+  #rankNow(): number {
+    const wall = this.#wall();
+    const jumpedBack = wall < this.#rank - SETTLE.latest;
+    this.#rank = wall > this.#rank || jumpedBack ? wall : this.#rank + RANK_STEP;
+    return this.#rank;
   }
 
   #noteTemporary(name: string): Noted {
