@@ -83,6 +83,8 @@ export async function benchThroughput(out: Gathered, waiting: number): Promise<v
     // The first ones meet a daemon that is still taking the others in.
     const from = Math.ceil(counted / 10);
     const start = whenDone(bridge, from, LIMIT_MS);
+    const parts = [["daemon", [bridge.pid]], ["shims", shimsOf(bridge.pid)]] as const;
+    const before = parts.map(([, pids]) => costOf(pids).cpu_ms);
     const memory: number[] = [];
     let end = start;
     for (const part of [0.5, 0.75, 1]) {
@@ -91,6 +93,10 @@ export async function benchThroughput(out: Gathered, waiting: number): Promise<v
     }
     const rate = (counted - from) * 1000 / (end - start);
     out.figure(`${waiting} waiting, concurrency ${concurrency}`, rate, "a second");
+    for (const [i, [name, pids]] of parts.entries()) {
+      const spent = (costOf(pids).cpu_ms - (before[i] ?? NaN)) / (counted - from);
+      out.figure(`concurrency ${concurrency}, processor time of ${name} a request`, spent, "ms");
+    }
     if (concurrency !== 4) continue;
     out.figure("concurrency 4 over the bare loop", rate / bare, "times", {
       target: { atLeast: TARGETS.throughput },
