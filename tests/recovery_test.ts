@@ -25,8 +25,7 @@ async function bridgeOf(
     limits: { grace_s: 0.5, concurrency: 1, ...limits },
   });
   return {
-    bridge: counted.bridge,
-    runs: counted.runs,
+    ...counted,
     out,
     async [Symbol.asyncDispose]() {
       await counted[Symbol.asyncDispose]();

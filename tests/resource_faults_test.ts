@@ -8,7 +8,7 @@
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { assertAgreement } from "./helpers/agreement.ts";
 import { type TestBridge, until, verb } from "./helpers/bridge.ts";
-import { type Counted, countedBridge, type CountedOptions } from "./helpers/counting.ts";
+import { type Counted, countedBridge, type CountedOptions, UNTIL_GO } from "./helpers/counting.ts";
 import { doctorNames } from "./helpers/doctor.ts";
 import { AbortingDisk, cannotAbort, cannotMount, SmallDisk } from "./helpers/small_disk.ts";
 import { lives, processesOf } from "./helpers/tracer.ts";
@@ -26,12 +26,11 @@ const aborting = {
 };
 
 const MARK = ["base/mark.sh", "{idempotency_key}"];
-/** Waits for a file beside the marks, so that a test decides how long a command runs. */
-const WAIT = '[ "$2" != wait ] || while [ ! -e "$MARKS.go" ]; do sleep 0.05; done; ' +
+const WAIT = `[ "$2" != wait ] || ${UNTIL_GO}; ` +
   "head -c 200000 /dev/zero | tr '\\0' x; echo over";
 
-async function bridgeWith(more: Partial<CountedOptions> = {}): Promise<Counted & { go(): void }> {
-  const c = await countedBridge({
+async function bridgeWith(more: Partial<CountedOptions> = {}): Promise<Counted> {
+  return await countedBridge({
     verbs: {
       look: verb(MARK),
       change: verb(MARK, { class: "mutating" }),
@@ -40,16 +39,6 @@ async function bridgeWith(more: Partial<CountedOptions> = {}): Promise<Counted &
     then: WAIT,
     ...more,
   });
-  const policy = JSON.parse(Deno.readTextFileSync(c.bridge.path("bridge.jsonc")));
-  const file = `${policy.env.MARKS}.go`;
-  return {
-    ...c,
-    go: () => Deno.writeTextFileSync(file, ""),
-    async [Symbol.asyncDispose]() {
-      await c[Symbol.asyncDispose]();
-      await Deno.remove(file).catch(() => {});
-    },
-  };
 }
 
 /** Waits until the status says that something is wrong. */

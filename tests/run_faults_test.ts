@@ -15,7 +15,7 @@ import { type Counted, countedBridge, marking } from "./helpers/counting.ts";
 /** Waits for a file beside the marks. */
 const WAIT = '[ "$2" != wait ] || while [ ! -e "$MARKS.$1" ]; do sleep 0.05; done';
 
-async function bridgeWith(): Promise<Counted & { go(id: string): void }> {
+async function bridgeWith(): Promise<Omit<Counted, "go"> & { go(id: string): void }> {
   const c = await countedBridge({
     verbs: {
       count: marking(),

@@ -9,14 +9,14 @@ import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/as
 import { beatOf } from "../src/run/beat.ts";
 import type { Finding } from "../src/spool/types.ts";
 import { sleep, type TestBridge, until, verb } from "./helpers/bridge.ts";
-import { type Counted, countedBridge } from "./helpers/counting.ts";
+import { type Counted, countedBridge, UNTIL_GO } from "./helpers/counting.ts";
 import { sh } from "./helpers/outside.ts";
 import { processesOf } from "./helpers/tracer.ts";
 
-const WAIT = '[ "$2" != wait ] || while [ ! -e "$MARKS.go" ]; do sleep 0.05; done';
+const WAIT = `[ "$2" != wait ] || ${UNTIL_GO}`;
 
-async function bridgeWith(timeout_s = 600): Promise<Counted & { go(): void }> {
-  const c = await countedBridge({
+async function bridgeWith(timeout_s = 600): Promise<Counted> {
+  return await countedBridge({
     verbs: {
       change: verb(["base/mark.sh", "{id}"], { class: "mutating" }),
       wait: verb(["base/mark.sh", "{id}", "wait"], { class: "mutating", timeout_s }),
@@ -31,16 +31,6 @@ async function bridgeWith(timeout_s = 600): Promise<Counted & { go(): void }> {
     limits: { concurrency: 1, grace_s: 0.5 },
     then: WAIT,
   });
-  const policy = JSON.parse(Deno.readTextFileSync(c.bridge.path("bridge.jsonc")));
-  const file = `${policy.env.MARKS}.go`;
-  return {
-    ...c,
-    go: () => Deno.writeTextFileSync(file, ""),
-    async [Symbol.asyncDispose]() {
-      await c[Symbol.asyncDispose]();
-      await Deno.remove(file).catch(() => {});
-    },
-  };
 }
 
 /** The one run that is going on, and the shim that does it. */

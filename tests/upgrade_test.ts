@@ -5,7 +5,7 @@ import { killPath } from "../src/permissions.ts";
 import { wrapperText } from "../tools/wrapper.ts";
 import { sleep, type TestBridge, there, until } from "./helpers/bridge.ts";
 import { cacheDirectory } from "./helpers/cache.ts";
-import { countedBridge, marking } from "./helpers/counting.ts";
+import { countedBridge, marking, UNTIL_GO } from "./helpers/counting.ts";
 
 /** The run directory of a request. */
 async function runOf(bridge: TestBridge, id: string): Promise<string> {
@@ -39,8 +39,7 @@ Deno.test("an upgrade in the middle of a long run loses nothing and interrupts n
       short: marking(["short"], { class: "mutating", timeout_s: 1 }),
       after: marking([], { class: "mutating", lock: "one" }),
     },
-    then: 'case $2 in long) while [ ! -e "$MARKS.go" ]; do sleep 0.1; done; echo whole;; ' +
-      "short) sleep 60;; esac",
+    then: `case $2 in long) ${UNTIL_GO}; echo whole;; short) sleep 60;; esac`,
     limits: { concurrency: 3, grace_s: 0.3 },
   });
   const { bridge, runs } = counted;
@@ -65,16 +64,11 @@ Deno.test("an upgrade in the middle of a long run loses nothing and interrupts n
   await until("the second waiter", () => bridge.result("queued")?.waiting_for === "lock");
   assertEquals(bridge.result("long")?.state, "running");
 
-  const marks: string = JSON.parse(Deno.readTextFileSync(bridge.path("bridge.jsonc"))).env.MARKS;
-  Deno.writeTextFileSync(`${marks}.go`, "");
-  try {
-    const long = await bridge.final("long");
-    assertEquals([long.outcome, long.stdout?.head, long.attempt], ["succeeded", "whole\n", 1]);
-    for (const id of ["after", "queued"]) {
-      assertEquals((await bridge.final(id)).outcome, "succeeded");
-    }
-  } finally {
-    Deno.removeSync(`${marks}.go`);
+  counted.go();
+  const long = await bridge.final("long");
+  assertEquals([long.outcome, long.stdout?.head, long.attempt], ["succeeded", "whole\n", 1]);
+  for (const id of ["after", "queued"]) {
+    assertEquals((await bridge.final(id)).outcome, "succeeded");
   }
   assertEquals(runs().toSorted(), ["after", "long", "queued", "short"]);
 });
@@ -164,7 +158,7 @@ Deno.test("a shim that was stopped: the daemon ends a cancelled run itself, lock
 Deno.test("a request known under 32 ids takes no further one, and all of them see every state", async () => {
   await using counted = await countedBridge({
     verbs: { long: marking([], { class: "mutating", timeout_s: 120 }) },
-    then: 'while [ ! -e "$MARKS.go" ]; do sleep 0.1; done',
+    then: UNTIL_GO,
     limits: { concurrency: 1 },
   });
   const { bridge, runs } = counted;
@@ -178,18 +172,10 @@ Deno.test("a request known under 32 ids takes no further one, and all of them se
   send("j32");
   const busy = await bridge.final("j32");
   assertEquals([busy.reason, busy.stage], ["busy", "replay"]);
-  const marks: string = JSON.parse(Deno.readTextFileSync(bridge.path("bridge.jsonc"))).env.MARKS;
-  Deno.writeTextFileSync(`${marks}.go`, "");
-  try {
-    for (const id of ids) {
-      const result = await bridge.final(id);
-      assertEquals([result.outcome, result.replay_of], [
-        "succeeded",
-        id === "j0" ? undefined : "j0",
-      ]);
-    }
-  } finally {
-    Deno.removeSync(`${marks}.go`);
+  counted.go();
+  for (const id of ids) {
+    const result = await bridge.final(id);
+    assertEquals([result.outcome, result.replay_of], ["succeeded", id === "j0" ? undefined : "j0"]);
   }
   assertEquals(runs(), ["j0"]);
 });

@@ -12,11 +12,10 @@
  *
  * @module
  */
-import { errorCode } from "../errors.ts";
 import { isRun, randomHex } from "../names.ts";
 import { writeAll } from "./bounded_file.ts";
 import { type Order, RUN_FILES } from "./order.ts";
-import { below, runDir } from "./run_dir.ts";
+import { below, makeRunDir, runDir } from "./run_dir.ts";
 
 /** Directory below the root that holds blanks by the id of their run. */
 export const BLANKS = "state/blank";
@@ -57,7 +56,7 @@ export class BlankRuns {
     const run = randomHex(16);
     const dir = blankDir(run, this.#root);
     try {
-      makeDirectory(dir, this.#root);
+      makeRunDir(dir, below(this.#root, BLANKS));
       for (const name of FILES) {
         Deno.openSync(`${dir}/${name}`, { write: true, createNew: true, mode: 0o600 }).close();
       }
@@ -83,16 +82,6 @@ export class BlankRuns {
 function blankDir(run: string, root: string): string {
   if (!isRun(run)) throw new RangeError("Cannot name blank: not a run id");
   return below(root, `${BLANKS}/${run}`);
-}
-
-function makeDirectory(dir: string, root: string): void {
-  try {
-    Deno.mkdirSync(dir, { mode: 0o700 });
-  } catch (error) {
-    if (errorCode(error) !== "ENOENT") throw error;
-    Deno.mkdirSync(below(root, BLANKS), { mode: 0o700 });
-    Deno.mkdirSync(dir, { mode: 0o700 });
-  }
 }
 
 /**

@@ -20,21 +20,7 @@ import { readBounded, writeAll } from "./bounded_file.ts";
 import { parseExitName } from "./exit_record.ts";
 import { type Order, RUN_FILES } from "./order.ts";
 import { ORDER_BYTES_MAX, parseOrder } from "./parse_order.ts";
-import { below, runDir, RUNS } from "./run_dir.ts";
-
-/**
- * Makes the directory of a run. Where the one that holds them all was removed, that one is made
- * again: what ran in it is lost and told so, and need not keep everything else from starting.
- */
-function makeRunDir(dir: string, root: string): void {
-  try {
-    Deno.mkdirSync(dir, { mode: 0o700 });
-  } catch (error) {
-    if (errorCode(error) !== "ENOENT") throw error;
-    Deno.mkdirSync(below(root, RUNS), { mode: 0o700 });
-    Deno.mkdirSync(dir, { mode: 0o700 });
-  }
-}
+import { below, makeRunDir, runDir, RUNS } from "./run_dir.ts";
 
 const encoder = new TextEncoder();
 
@@ -52,7 +38,7 @@ export function prepareRun(order: Order, root = ".", blank = false): void {
   const dir = runDir(order.run, root);
   const bytes = encoder.encode(JSON.stringify(order));
   if (blank && fillBlank(order, bytes, root)) return;
-  makeRunDir(dir, root);
+  makeRunDir(dir, below(root, RUNS));
   try {
     using file = Deno.openSync(`${dir}/${RUN_FILES.order}`, {
       write: true,

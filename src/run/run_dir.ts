@@ -5,6 +5,7 @@
  *
  * @module
  */
+import { errorCode } from "../errors.ts";
 import { isRun } from "../names.ts";
 
 /** Directory below the root that holds one directory a run. */
@@ -26,6 +27,24 @@ export function below(root: string, path: string): string {
 export function runDir(run: string, root = "."): string {
   if (!isRun(run)) throw new RangeError("Cannot name run directory: not a run id");
   return below(root, `${RUNS}/${run}`);
+}
+
+/**
+ * Makes a directory for one run. Where the one that holds them all was removed, that one is made
+ * again: what ran in it is lost and told so, and need not keep everything else from starting.
+ *
+ * @param dir path of the directory
+ * @param holder path of the directory that holds it
+ * @throws the system error when `dir` exists or cannot be made
+ */
+export function makeRunDir(dir: string, holder: string): void {
+  try {
+    Deno.mkdirSync(dir, { mode: 0o700 });
+  } catch (error) {
+    if (errorCode(error) !== "ENOENT") throw error;
+    Deno.mkdirSync(holder, { mode: 0o700 });
+    Deno.mkdirSync(dir, { mode: 0o700 });
+  }
 }
 
 /** What resolving a verb's command needs to know besides verb and arguments. */

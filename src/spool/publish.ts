@@ -38,7 +38,7 @@ import { setDirectoryMode } from "./make_directory.ts";
 import { assertPinned, ReplacedError } from "./pins.ts";
 import { takeDirectory } from "./quarantine.ts";
 import type { Look } from "./types.ts";
-import { createNew, removeQuietly, writeAll, writeNewFile } from "./write_new_file.ts";
+import { createNew, writeAll, writeNewFile } from "./write_new_file.ts";
 
 /** Where a file is published. */
 export type Target = "results" | "inbox" | "refused" | "messages" | "kit";
@@ -101,7 +101,7 @@ interface Ahead {
 
 /** Staged files without content that were made while commands run, by agent. */
 const ahead = new Map<string, Ahead>();
-/** Such files that are of no use and could not be removed: a disk may take no changes for a while. */
+/** Staged files that are of no use and could not be removed: a disk may take no changes for a while. */
 const litter = new Set<string>();
 
 /**
@@ -371,7 +371,7 @@ function moveIntoPlace(agent: string, target: Target, staged: string, path: stri
       throw new SquattedError(path, errorCode(error) ?? "unknown", { cause: error });
     }
   } catch (error) {
-    removeQuietly(staged);
+    discard(staged);
     throw error;
   }
 }

@@ -7,6 +7,9 @@
 import { assertEquals } from "@std/assert";
 import { type BridgeOptions, TestBridge, verb } from "./bridge.ts";
 
+/** Shell text for `then`: waits until the test says `go`, so that it decides how long a command runs. */
+export const UNTIL_GO = 'while [ ! -e "$MARKS.go" ]; do sleep 0.05; done';
+
 /** The script behind counted verbs: notes the id that it gets, then does what `then` says. */
 function markScript(then: string): string {
   return `#!/bin/sh\necho "$1" >> "$MARKS"\n${then}\n`;
@@ -35,6 +38,8 @@ export interface Counted extends AsyncDisposable {
   readonly bridge: TestBridge;
   /** The ids of all runs so far, in their order. */
   runs(): string[];
+  /** Lets commands go on that wait for it (`UNTIL_GO`), now and later. */
+  go(): void;
 }
 
 /** Makes a trusted root; it is not served yet. */
@@ -45,6 +50,7 @@ export async function countedBridge(options: CountedOptions): Promise<Counted> {
   const dispose = async () => {
     await bridge?.[Symbol.asyncDispose]();
     Deno.removeSync(marks);
+    await Deno.remove(`${marks}.go`).catch(() => {});
   };
   try {
     bridge = await TestBridge.make({
@@ -65,6 +71,7 @@ export async function countedBridge(options: CountedOptions): Promise<Counted> {
   return {
     bridge,
     runs: () => Deno.readTextFileSync(marks).split("\n").filter((line) => line !== ""),
+    go: () => Deno.writeTextFileSync(`${marks}.go`, ""),
     [Symbol.asyncDispose]: dispose,
   };
 }
