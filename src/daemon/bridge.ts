@@ -105,6 +105,9 @@ const FAULT_TOLD_MS = 60_000;
 /** Longer than any entry but a temporary one waits to settle, milliseconds. */
 const LONG_MS = 5000;
 
+/** Turns that are cut short count as one, and have a pause of their own behind them, after so long. */
+const CUT_SHORT_MS = 25;
+
 /** What a bridge is made of. */
 export interface BridgeParts {
   readonly ledger: Ledger;
@@ -185,6 +188,8 @@ export class Bridge {
   #seq = 0;
   readonly #startedMs = Date.now();
   #turnOf = 0;
+  /** The last turn ended behind the first agent that started something. */
+  #cutShort = false;
   #fatal: FatalError | null = null;
   /** The last fault of a step, when it was and when it was told: monotonic clock, milliseconds. */
   #stepFault: { why: string; at: number; told: number } | null = null;
@@ -353,12 +358,18 @@ export class Bridge {
     ready();
     this.#checkPages();
     try {
+      let begun = performance.now();
       while (!this.#stopping && this.#fatal === null) {
-        const begun = performance.now();
         const more = this.#turn();
         if (this.#parts.once && !more && this.#settled()) break;
-        if (more) await breathe(performance.now() - begun, this.#steps);
+        const turn_ms = performance.now() - begun;
+        if (this.#cutShort && turn_ms < CUT_SHORT_MS) {
+          await breathe(0, this.#steps);
+          continue;
+        }
+        if (more) await breathe(turn_ms, this.#steps);
         else await this.#sleep();
+        begun = performance.now();
       }
       if (this.#fatal === null) await this.#letRunsEnd();
     } finally {
@@ -516,6 +527,7 @@ export class Bridge {
   /** @returns true when there is more to do right away */
   #turn(): boolean {
     let more = false;
+    this.#cutShort = false;
     this.#guard(() => more = this.#work.turn());
     this.#guard(() => more = this.#core.publisher.catchUp(CATCH_UP) || more);
     const all = [...this.#served.values()];
@@ -526,6 +538,11 @@ export class Bridge {
       if (served === undefined || this.#stopping || this.#fatal !== null) break;
       if (hasNothing(served)) continue;
       this.#guard(() => this.#agentTurn(served));
+      // Shims hear the word to start when this thread comes to rest: the rest has the next turn.
+      if (this.#intake.unfinished) {
+        this.#turnOf = (this.#turnOf + i) % all.length;
+        return this.#cutShort = true;
+      }
       const wait = served.broken === null && this.#intake.fault === null &&
           this.#room(served.agent) > 0
         ? served.settler.nextIn()

@@ -2,8 +2,9 @@
  * Runs from order to result: what the daemon does before the `running` commit, after it, and when
  * a shim says that a run has ended.
  *
- * 1. The run directory and its order exist before the commit; the shim hears of the run only after
- *    it. Whoever dies in between leaves an order that nobody took.
+ * 1. The run directory and its order exist before the commit, and the shim takes the order while the
+ *    commit is made; it starts nothing before it hears that the commit is done. Whoever dies in
+ *    between leaves an order that nobody took: the shim puts it back.
  * 2. The daemon never starts a program and never sees its pipes; it reads the raw files (X13).
  * 3. An exit record is believed only with the run's own id in it.
  * 4. A run without an exit record that may have started is uncertain, never run again by itself.
@@ -65,7 +66,7 @@ export interface StartFacts {
   readonly attempt: number;
 }
 
-/** A run whose order is written and whose shim has not heard of it yet. */
+/** A run whose order is written, and whose shim waits for the word that its start is committed. */
 export interface Prepared {
   readonly run: string;
   readonly order: Order;
@@ -169,6 +170,8 @@ export class Runs {
   readonly maskings: Maskings;
   /** Run directories made beforehand. */
   readonly blanks = new BlankRuns();
+  /** Runs that were withdrawn, by the shim that is to put the order back. */
+  readonly #withdrawn = new Map<Shim, string>();
 
   constructor(pool: ShimPool, trust: TrustStore, log: Log) {
     this.maskings = new Maskings(trust, log);
@@ -260,6 +263,8 @@ export class Runs {
       if (facts.verb.messages) makeMessages(run);
       prepareRun(order, ".", blank !== null);
       this.#fault = null;
+      // What belongs to no request is in no commit, and its order is given when it is asked for.
+      if (what.notify !== true) shim.offer(run);
       return { run, order, shim };
     } catch (error) {
       if (blank !== null) this.blanks.drop(blank);
@@ -329,23 +334,30 @@ export class Runs {
 
   /**
    * Gives back what was prepared for a commit that failed. Where the device failed in the middle of
-   * it, the commit may have happened all the same, and its orders stay: no shim has heard of them,
+   * it, the commit may have happened all the same, and its orders stay: their shims put them back,
    * so the next start voids those that are known to the ledger, and their requests wait as before
    * instead of being called uncertain (S5).
    */
   undo(prepared: readonly Prepared[], error: unknown): void {
-    if (error instanceof LedgerError && error.fatal) return;
-    for (const one of prepared) this.withdraw(one);
+    const stay = error instanceof LedgerError && error.fatal;
+    for (const one of prepared) {
+      if (stay) one.shim.drop();
+      else this.withdraw(one);
+    }
   }
 
   /** Gives back what was prepared for a commit that did not happen. */
   withdraw(prepared: Prepared): void {
-    try {
-      removeRun(prepared.run);
-    } catch (error) {
-      this.#log("WARN", "run-not-removed", { run: prepared.run, error: errorCode(error) });
-    }
-    this.#pool.release(prepared.shim);
+    // Its directory is removed when the shim has let go of it.
+    this.#withdrawn.set(prepared.shim, prepared.run);
+    prepared.shim.drop();
+  }
+
+  /** A shim has put an order back, or is gone: what it was given in vain is removed. */
+  settle(shim: Shim): void {
+    const run = this.#withdrawn.get(shim);
+    this.#withdrawn.delete(shim);
+    this.#remove(run);
   }
 
   /** Tells the shim to go, after the commit. */
@@ -355,7 +367,7 @@ export class Runs {
     const row = { rid, agent: order.agent, id: order.id, lock };
     const limits = { timeout_ms, grace_ms, lookup, policy, before_ms: 0, awake_ms: 0 };
     const active = this.#track(row, run, shim, limits);
-    shim.send(run);
+    shim.go();
     return active;
   }
 

@@ -139,9 +139,9 @@ export class Work {
   }
 
   /** A shim of this daemon's own tells about its run. The next turn judges it; nobody is woken. */
-  shimSaid(_shim: Shim, line: ShimLine): void {
+  shimSaid(shim: Shim, line: ShimLine): void {
     const active = this.#core.runs.active.get(line.run);
-    if (active === undefined) return;
+    if (active === undefined) return this.#core.runs.settle(shim);
     active.told = true;
     // A shim that is free again, or that took nothing, has let go of the lock.
     if (line.reusable) {
@@ -154,6 +154,7 @@ export class Work {
 
   /** A shim of this daemon's own has died or left. */
   shimGone(shim: Shim): void {
+    this.#core.runs.settle(shim);
     for (const active of this.#core.runs.active.values()) {
       if (active.shim !== shim) continue;
       active.shim = null;

@@ -61,6 +61,24 @@ export interface Shim {
    * @throws {Error} when the shim was not taken from the pool, or has a run already
    */
   send(run: string): void;
+  /**
+   * Has it take the order of a run whose start is not committed yet: `go` or `drop` has to follow.
+   *
+   * @throws {RangeError} when `run` is no run id
+   * @throws {Error} when the shim was not taken from the pool, or has a run already
+   */
+  offer(run: string): void;
+  /**
+   * Says that the start of the order that it was offered is committed.
+   *
+   * @throws {Error} when it was offered none
+   */
+  go(): void;
+  /**
+   * Says that the order which it was offered is not to be started. It tells that the order is gone
+   * when it has put it back, and is idle then. Nothing to do when it was offered none.
+   */
+  drop(): void;
 }
 
 /** What the pool needs to know. */
@@ -91,7 +109,7 @@ class PoolShim implements Shim {
   readonly pid: number;
   readonly #child: Deno.ChildProcess;
   readonly #stdin: WritableStreamDefaultWriter<Uint8Array>;
-  state: "starting" | "idle" | "taken" | "busy" | "gone" = "starting";
+  state: "starting" | "idle" | "taken" | "offered" | "busy" | "gone" = "starting";
   /** It will end with its run, as far as anybody knows. */
   spent = false;
   /** Monotonic time at which it said that it is ready. */
@@ -110,12 +128,31 @@ class PoolShim implements Shim {
   }
 
   send(run: string): void {
+    this.#give(run, "busy");
+    this.#write(`${run}\n`);
+  }
+
+  offer(run: string): void {
+    this.#give(run, "offered");
+    this.#write(`take ${run}\n`);
+  }
+
+  #give(run: string, state: "busy" | "offered"): void {
     if (!isRun(run)) throw new RangeError("Cannot send order: not a run id");
     if (this.state !== "taken") throw new Error(`Cannot send order: the shim is ${this.state}`);
-    this.state = "busy";
+    this.state = state;
     this.run = run;
     this.hold(true);
-    this.#write(`${run}\n`);
+  }
+
+  go(): void {
+    if (this.state !== "offered") throw new Error(`Cannot send word: the shim is ${this.state}`);
+    this.state = "busy";
+    this.#write(`go ${this.run}\n`);
+  }
+
+  drop(): void {
+    if (this.state === "offered") this.#write(`drop ${this.run}\n`);
   }
 
   #write(line: string): void {
@@ -425,7 +462,7 @@ export class ShimPool {
 
   #gone(shim: PoolShim, why: string): void {
     const { state, spent, readyAt } = shim;
-    const held = state === "taken" || state === "busy";
+    const held = state === "taken" || state === "offered" || state === "busy";
     this.#shims.delete(shim);
     shim.state = "gone";
     shim.dismiss();

@@ -5,19 +5,26 @@
  * The order protocol, with what a crash after each step leaves:
  *
  *     daemon: mkdir runs/<run>, write order.json      an order that nobody took: it can be voided
- *     daemon: commit `running`, write "<run>\n"       the same
+ *     daemon: write "take <run>\n"                    the same
  *     shim:   flock runs/<run>, waiting               the same
  *     shim:   rename order.json to taken.json         perhaps started
- *     shim:   fsync the directory                     perhaps started, after a power failure too
- *     shim:   look at policy, program, kill switch, cancel mark
+ *     shim:   fsync the directory, judge the order    perhaps started, after a power failure too
+ *     daemon: meanwhile, commit `running`             the same
+ *     daemon: write "go <run>\n"                      the same
+ *     shim:   look at kill switch and cancel mark     the same
  *     shim:   start the command                       perhaps started
  *     shim:   record the outcome, rename              the outcome is known
  *     shim:   unlock and write "exit <run> reusable\n", fsync; or write "exit <run>\n", fsync, and
  *             kill the group
  *
+ * Where the commit fails the daemon writes "drop <run>\n" instead, and where it dies the input ends.
+ * Then the shim renames the order back: it is again one that nobody took. An order whose start is
+ * committed already is given with "<run>\n" alone, which is both words in one.
+ *
  * Rules
- * 1. Nothing starts unless the rename of `order.json` succeeded and is durable. Whoever renames it
- *    to something else has voided the order for good (S7).
+ * 1. Nothing starts unless the rename of `order.json` succeeded and is durable, and the daemon has
+ *    said since that the start is committed. Whoever renames the order to something else has voided
+ *    it for good; the one who took it, and he alone, may put it back as long as nothing started (S7).
  * 2. While the lock is held the run's slot is taken. It is given up after the outcome is recorded
  *    and before the daemon hears that this process is free; otherwise it dies with this process.
  * 3. The outcome is recorded before anybody is told, and durable before the group is killed. Between
@@ -27,8 +34,8 @@
  * 5. No output, no ending and no rejected promise ends the shim, and none of the signals that
  *    programs send to their group, except those that the runtime cannot catch: KILL, STOP and the
  *    real-time ones. Those leave a run without a record, which recovery calls uncertain (X15, S13).
- * 6. The order is read and resolved while the disk makes its taking durable. Program, files and
- *    switches are looked at after that, right before the start.
+ * 6. The order is taken, read and judged while the daemon commits its start. The switches are looked at after that, right before the start, and so are program and files
+ *    where the first look at them is not fresh any more.
  * 7. What a shim does not need it gives up before it reads its first order, and refuses to work
  *    when that failed, or when it does not lead a group that it can signal.
  *
@@ -56,7 +63,13 @@ import { followCommand, sleep, spawnCommand } from "./run_command.ts";
 import { runDir } from "./run_dir.ts";
 import { ShimLog } from "./shim_log.ts";
 import { StreamSink } from "./stream_sink.ts";
-import { type Resolved, resolveOrder, verifyFiles, warmPolicy } from "./verify_order.ts";
+import {
+  type Resolved,
+  resolveOrder,
+  type Verified,
+  verifyFiles,
+  warmPolicy,
+} from "./verify_order.ts";
 
 /** Signals that a group member can send and that must not end the shim. */
 const IGNORED_SIGNALS: readonly Deno.Signal[] = [
@@ -82,6 +95,9 @@ const IGNORED_SIGNALS: readonly Deno.Signal[] = [
   "SIGPWR",
   "SIGSTKFLT",
 ];
+
+/** How long a look at program and files counts as one right before the start, milliseconds. */
+const FRESH_MS = 20;
 
 /** What became of an order. */
 interface Attempt {
@@ -148,6 +164,9 @@ function unstarted(
 interface ReadOrder {
   readonly order: Order;
   readonly resolved: Resolved;
+  readonly verified: Verified;
+  /** When program and files were looked at: monotonic clock, milliseconds. */
+  readonly verifiedAt: number;
   readonly blank: BlankExit | null;
 }
 
@@ -158,7 +177,8 @@ function readTakenOrder(dir: string, run: string): ReadOrder | null {
     const order = bytes === null ? null : parseOrder(bytes, run);
     if (order !== null) {
       const resolved = resolveOrder(order, Deno.pid, Deno.cwd());
-      return { order, resolved, blank: blankExit(dir) };
+      const verified = verifyFiles(order, resolved);
+      return { order, resolved, verified, verifiedAt: performance.now(), blank: blankExit(dir) };
     }
     log.line("order-unreadable");
     return null;
@@ -172,7 +192,8 @@ function readTakenOrder(dir: string, run: string): ReadOrder | null {
 async function carryOut(run: string, dir: string, read: ReadOrder | null): Promise<Attempt> {
   if (read === null) return unstarted(run, "base_changed", "order-unreadable");
   const { order } = read;
-  const verified = verifyFiles(order, read.resolved);
+  const fresh = performance.now() - read.verifiedAt <= FRESH_MS;
+  const verified = fresh ? read.verified : verifyFiles(order, read.resolved);
   // Looked at last, so that little time lies between this look and the start.
   const stop = lookBeforeStart(dir, order.notify === true ? null : order.agent);
   if (stop !== null) return unstarted(run, stop, "before-start");
@@ -243,10 +264,13 @@ async function record(dir: string, { exit, ...attempt }: Attempt): Promise<Store
   }
 }
 
-/** Makes the directory's entries durable; false when that failed and nothing may be believed. */
-async function sync(handle: Deno.FsFile): Promise<boolean> {
+/**
+ * Makes the directory's entries durable; false when that failed and nothing may be believed. Waits in
+ * this thread: another one would first have to be given a processor.
+ */
+function sync(handle: Deno.FsFile): boolean {
   try {
-    await handle.sync();
+    handle.syncSync();
     return true;
   } catch (error) {
     log.line("cannot-sync", error);
@@ -276,6 +300,20 @@ function take(dir: string): boolean {
   }
 }
 
+/**
+ * Puts a taken order back that is not to be started: whoever finds it may void it and give the
+ * request another run. Where that fails it stays taken, and recovery calls it uncertain.
+ */
+function putBack(dir: string, handle: Deno.FsFile): void {
+  try {
+    Deno.renameSync(`${dir}/${RUN_FILES.taken}`, `${dir}/${RUN_FILES.order}`);
+  } catch (error) {
+    if (errorCode(error) !== "ENOENT") log.line("cannot-put-back", error);
+    return;
+  }
+  sync(handle);
+}
+
 /** What there is to do once the lock is given up: what to tell the daemon, and then what to sync. */
 interface Told {
   readonly words: string;
@@ -284,17 +322,27 @@ interface Told {
 
 /**
  * Takes and carries out an order under its lock. Returns only when this process may go on.
+ *
+ * @param mayStart asks, and waits for, whether the start is committed
  */
-async function runLocked(run: string, dir: string, handle: Deno.FsFile): Promise<Told> {
+async function runLocked(
+  run: string,
+  dir: string,
+  handle: Deno.FsFile,
+  mayStart: () => boolean,
+): Promise<Told> {
   handle.lockSync(true);
   if (!take(dir)) return { words: `gone ${run}`, stored: null };
   let child: Deno.ChildProcess | null = null;
   try {
     using _beat = new Beat(dir);
-    // The order is read and judged while the disk works; nothing starts before both are done.
-    const durable = sync(handle);
+    const isDurable = sync(handle);
     const read = readTakenOrder(dir, run);
-    const attempt = await durable
+    if (!mayStart()) {
+      putBack(dir, handle);
+      return { words: `gone ${run}`, stored: null };
+    }
+    const attempt = isDurable
       ? await carryOut(run, dir, read)
       : unstarted(run, "spawn_failed", "cannot-sync");
     child = attempt.child;
@@ -304,7 +352,7 @@ async function runLocked(run: string, dir: string, handle: Deno.FsFile): Promise
     // What changed something must not become uncertain by a power failure. The daemon has been
     // told already and does not wait for this.
     stored?.sync();
-    await sync(handle);
+    sync(handle);
   } catch (error) {
     // Not reached by anything a command does. What is unknown ends, and recovery decides.
     log.line("lost-track", error);
@@ -312,14 +360,18 @@ async function runLocked(run: string, dir: string, handle: Deno.FsFile): Promise
   return await endGroup(child);
 }
 
-/** One order line from the daemon. */
-async function runOrder(run: string): Promise<void> {
+/**
+ * One order from the daemon.
+ *
+ * @param mayStart asks, and waits for, whether the start is committed
+ */
+async function runOrder(run: string, mayStart: () => boolean): Promise<void> {
   const dir = runDir(run);
   let told: Told;
   try {
     using handle = Deno.openSync(dir, { read: true });
     log = new ShimLog(dir);
-    told = await runLocked(run, dir, handle);
+    told = await runLocked(run, dir, handle, mayStart);
   } catch (error) {
     // Opening or locking failed, so nothing was taken.
     log.line("no-order", error);
@@ -354,23 +406,54 @@ async function leadsGroup(): Promise<boolean> {
   }
 }
 
-/** Bytes from the daemon, or null when there will be no more. */
-function readInput(buffer: Uint8Array): number | null {
-  try {
-    return Deno.stdin.readSync(buffer);
-  } catch {
-    // No input that can be read is an input that has ended.
-    return null;
+/** What the daemon says, a line at a time. */
+class Words {
+  readonly #reader = new LineReader();
+  readonly #buffer = new Uint8Array(4096);
+  readonly #lines: string[] = [];
+
+  /** The next line, waited for; null when there will be no more. */
+  next(): string | null {
+    for (;;) {
+      const line = this.#lines.shift();
+      if (line !== undefined) return line;
+      // Blocking on purpose: without a word there is nothing to do, and one is taken up without a
+      // detour. While a command runs nobody reads here; the end shows afterwards.
+      const n = this.#read();
+      if (n === null) return null;
+      this.#lines.push(...this.#reader.push(this.#buffer.subarray(0, n)));
+    }
+  }
+
+  /** True when the start of a taken order is committed; false when it is not, and never will be. */
+  isCommitted(run: string): boolean {
+    for (;;) {
+      const line = this.next();
+      if (line === `go ${run}`) return true;
+      if (line === null || line === `drop ${run}`) return false;
+      if (line === "ping") say("pong");
+    }
+  }
+
+  #read(): number | null {
+    try {
+      return Deno.stdin.readSync(this.#buffer);
+    } catch {
+      // No input that can be read is an input that has ended.
+      return null;
+    }
   }
 }
 
 /**
  * Serves orders until standard input ends.
  *
- * Lines in: `<run>` and `ping`. Lines out: `ready <pid>` once; `pong` for each `ping`; for each order
- * `exit <run>` when its outcome is recorded and this process is about to end, `exit <run> reusable`
- * when it is recorded and the next order is welcome, or `gone <run>` when there was no order to take
- * and nothing was started. `fault …` instead of `ready` says why this process will not work.
+ * Lines in: `<run>`, an order whose start is committed; `take <run>`, one whose start is being
+ * committed, followed by `go <run>` or `drop <run>`; `ping`. Lines out: `ready <pid>` once; `pong` for
+ * each `ping`; for each order `exit <run>` when its outcome is recorded and this process is about to
+ * end, `exit <run> reusable` when it is recorded and the next order is welcome, or `gone <run>` when
+ * there was no order to take, or it was put back, and nothing was started. `fault …` instead of
+ * `ready` says why this process will not work.
  *
  * Needs the permissions of the program and gives most of them up. Must be started as the leader
  * of its own session.
@@ -391,16 +474,13 @@ export async function runShim(): Promise<number> {
   }
   warmPolicy();
   say(`ready ${Deno.pid}`);
-  const reader = new LineReader();
-  const buffer = new Uint8Array(4096);
+  const words = new Words();
   for (;;) {
-    // Blocking on purpose: between two orders there is nothing to do, and an order is taken up
-    // without a detour. While a command runs nobody reads here; the end shows afterwards.
-    const n = readInput(buffer);
-    if (n === null) return EXIT.ok;
-    for (const line of reader.push(buffer.subarray(0, n))) {
-      if (isRun(line)) await runOrder(line);
-      else if (line === "ping") say("pong");
-    }
+    const line = words.next();
+    if (line === null) return EXIT.ok;
+    const [word = "", run = ""] = line.split(" ");
+    if (line === "ping") say("pong");
+    else if (isRun(line)) await runOrder(line, () => true);
+    else if (word === "take" && isRun(run)) await runOrder(run, () => words.isCommitted(run));
   }
 }

@@ -85,6 +85,7 @@ export function publish(
 ): void {
   const path = targetPath(agent, target, name);
   const mode = options.mode ?? FILE_MODE;
+  if (options.awaited === true) noteAwaited(agent);
   let staged = options.awaited === true ? fillAhead(agent, bytes) : null;
   if (staged === null) {
     staged = stagedPath(agent);
@@ -99,18 +100,31 @@ interface Ahead {
   readonly made: Look;
 }
 
-/** Staged files without content that were made while commands run, by agent. */
+/** Staged files without content that were made while nobody waits, by agent. */
 const ahead = new Map<string, Ahead>();
+/** Agents that were last told a result that they waited for; the latest last. */
+const lately = new Set<string>();
+const MAX_LATELY = 4;
 /** Staged files that are of no use and could not be removed: a disk may take no changes for a while. */
 const litter = new Set<string>();
 
+function noteAwaited(agent: string): void {
+  lately.delete(agent);
+  lately.add(agent);
+  const [first] = lately;
+  if (lately.size > MAX_LATELY && first !== undefined) lately.delete(first);
+}
+
 /**
- * Sees to it that these agents, whose commands run, have a staged file for their next result, and that
- * no other agent has one: to make a file is the dearest part of publishing a small one. It is not kept
- * open, so that it stands against no change of the mount. Never throws: without one the publication
- * makes its own.
+ * Sees to it that the agents whose commands run, and a few whose last ones ended, have a staged file for
+ * their next result, and that no other agent has one: to make a file is the dearest part of publishing a
+ * small one. It is not kept open, so that it stands against no change of the mount. Never throws: without
+ * one the publication makes its own.
+ *
+ * @param running agents whose commands run
  */
-export function stageAhead(agents: ReadonlySet<string>): void {
+export function stageAhead(running: ReadonlySet<string>): void {
+  const agents = running.union(lately);
   for (const staged of litter) discard(staged);
   for (const [agent, { path }] of ahead) {
     if (agents.has(agent)) continue;

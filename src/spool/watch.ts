@@ -19,6 +19,7 @@
  * @module
  */
 import { closeSync, openSync, unlinkSync } from "node:fs";
+import { setImmediate } from "node:timers";
 import { errorCode } from "../errors.ts";
 import { randomHex } from "../names.ts";
 import { agentPaths } from "./agent_paths.ts";
@@ -258,8 +259,10 @@ export class SpoolWatch {
       for (const report of event.data) {
         if (this.#state === "open" && slot.worker === worker) this.#report(slot, report);
       }
-      // Whoever was replaced by what it told hears nothing any more.
-      if (this.#state === "open" && slot.worker === worker) worker.postMessage(HEARD);
+      // What it told has its turn first. Whoever was replaced by it hears nothing any more.
+      setImmediate(() => {
+        if (this.#state === "open" && slot.worker === worker) worker.postMessage(HEARD);
+      });
     };
     worker.onerror = (event) => {
       // It is handled here: unhandled it would end this thread too.
