@@ -403,11 +403,17 @@ Deno.test("a run's directory and the file of its result are made beforehand, and
   assert(second.includes(run), "the run's directory was there before");
   await made();
   assert(!names("state/blank").includes(run));
+  await until("the file of the next result", () => names("work/main/staging").length === 1);
+  const staged = Deno.statSync(
+    bridge.path("work/main/staging", names("work/main/staging")[0] ?? ""),
+  );
   bridge.submit("two", { verb: "wait" });
-  await until("the file of the result", () => names("work/main/staging").length === 1);
+  await until("the start", () => bridge.result("two")?.state === "running");
   Deno.writeTextFileSync(bridge.path("base", go), "");
   assertEquals((await bridge.final("two")).outcome, "succeeded");
-  await until("no file without a command", () => names("work/main/staging").length === 0);
+  const { ino } = Deno.statSync(bridge.path("spool/main/results/two.json"));
+  assertEquals(ino, staged.ino, "the file of the result was there before");
+  await until("the file of the next result", () => names("work/main/staging").length === 1);
   await bridge.stop();
   assertEquals([names("state/blank"), names("work/main/staging")], [[], []]);
 });

@@ -10,6 +10,7 @@ import { Buffer } from "node:buffer";
 import { errorCode } from "../src/errors.ts";
 import { ensureAgent } from "../src/spool/layout.ts";
 import {
+  dropAhead,
   openOutput,
   type OutputFile,
   publish,
@@ -90,13 +91,45 @@ Deno.test("stageAhead() makes the file of an agent's next result, and of no othe
   for (const name of names(PATHS.staging)) Deno.removeSync(`${PATHS.staging}/${name}`);
   publish(AGENT, "results", "a.json", bytes("newest"), { awaited: true });
   assertEquals([Deno.readTextFileSync(RESULT), names(PATHS.staging)], ["newest", []]);
+  stageAhead(new Set());
+  const [kept = "", ...others] = names(PATHS.staging);
+  assertEquals(
+    [others, Deno.statSync(`${PATHS.staging}/${kept}`).size],
+    [[], 0],
+    "the last to be told",
+  );
+  dropAhead();
+  assertEquals(names(PATHS.staging), [], "the end of the service");
   stageAhead(new Set([AGENT]));
   stageAhead(new Set());
-  assertEquals(names(PATHS.staging), [], "its commands have ended");
+  assertEquals(names(PATHS.staging), [], "its commands have ended, and it was told of none");
+});
+
+Deno.test("stageAhead() keeps files for the four agents that were told last", () => {
+  using _ = new SpoolRoot();
+  const agents = ["a", "b", "c", "d", "e"];
+  for (const agent of agents) {
+    for (const path of [`spool/${agent}/results`, `work/${agent}/staging`]) {
+      Deno.mkdirSync(path, { recursive: true, mode: 0o700 });
+    }
+    publish(agent, "results", "one.json", bytes("told"), { awaited: true });
+  }
+  const held = () => agents.filter((agent) => names(`work/${agent}/staging`).length > 0);
+  stageAhead(new Set());
+  assertEquals(held(), ["b", "c", "d", "e"]);
+  publish("b", "results", "two.json", bytes("told"), { awaited: true });
+  publish("a", "results", "two.json", bytes("told"), { awaited: true });
+  stageAhead(new Set());
+  assertEquals(held(), ["a", "b", "d", "e"]);
+  stageAhead(new Set(["c"]));
+  assertEquals(held(), agents, "one whose commands run has its own");
+  dropAhead();
+  assertEquals(held(), []);
 });
 
 Deno.test("publish() writes into the file that it made beforehand, or into a new one", () => {
   using _ = new SpoolRoot();
+  dropAhead();
   Deno.writeTextFileSync("other", "a longer text of somebody else");
   for (
     const [what, replace] of [

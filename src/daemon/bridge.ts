@@ -28,7 +28,7 @@ import { ShimPool } from "../run/pool.ts";
 import { agentPaths, ensureAgent } from "../spool/layout.ts";
 import { look } from "../spool/look.ts";
 import { comparePins, holdPins, type Pins, readPins, ROLES } from "../spool/pins.ts";
-import { publish, stageAhead } from "../spool/publish.ts";
+import { dropAhead, publish, stageAhead } from "../spool/publish.ts";
 import { Reserve } from "../spool/reserve.ts";
 import { Rounds } from "../spool/rounds.ts";
 import { Scanner } from "../spool/scan.ts";
@@ -407,7 +407,7 @@ export class Bridge {
   #giveReserves(): void {
     for (const { reserve } of this.#served.values()) reserve.close();
     this.#core.runs.blanks.close();
-    stageAhead(new Set());
+    dropAhead();
   }
 
   #serve(agent: string): void {
@@ -558,9 +558,9 @@ export class Bridge {
   }
 
   /**
-   * Makes in a moment what is dear on the disk and would otherwise be waited for: the files for the
-   * results of what runs and, when nothing runs, the directory of a later run. Not at once: a shim
-   * hears of its run when this thread comes to rest.
+   * Makes in a moment what is dear on the disk and would otherwise be waited for: the files of the
+   * next results and, when nothing runs, the directory of a later run. Not at once: a shim hears of
+   * its run when this thread comes to rest.
    */
   #makeAhead(): void {
     if (this.#parts.once) return;

@@ -147,6 +147,12 @@ export function stageAhead(running: ReadonlySet<string>): void {
   }
 }
 
+/** Removes every staged file that was made beforehand, at the end of the service. Never throws. */
+export function dropAhead(): void {
+  lately.clear();
+  stageAhead(new Set());
+}
+
 /**
  * Writes into the file that was made beforehand; null when there is none that can be used. What has
  * its name by now may be another one, have a second name or hold something: nothing is written then.
