@@ -34,7 +34,8 @@
  * 5. No output, no ending and no rejected promise ends the shim, and none of the signals that
  *    programs send to their group, except those that the runtime cannot catch: KILL, STOP and the
  *    real-time ones. Those leave a run without a record, which recovery calls uncertain (X15, S13).
- * 6. The order is taken, read and judged while the daemon commits its start. The switches are looked at after that, right before the start, and so are program and files
+ * 6. The order is read and judged while the disk makes its taking durable and the daemon commits.
+ *    The switches are looked at after that, right before the start, and so are program and files
  *    where the first look at them is not fresh any more.
  * 7. What a shim does not need it gives up before it reads its first order, and refuses to work
  *    when that failed, or when it does not lead a group that it can signal.
@@ -264,13 +265,10 @@ async function record(dir: string, { exit, ...attempt }: Attempt): Promise<Store
   }
 }
 
-/**
- * Makes the directory's entries durable; false when that failed and nothing may be believed. Waits in
- * this thread: another one would first have to be given a processor.
- */
-function sync(handle: Deno.FsFile): boolean {
+/** Makes the directory's entries durable; false when that failed and nothing may be believed. */
+async function sync(handle: Deno.FsFile): Promise<boolean> {
   try {
-    handle.syncSync();
+    await handle.sync();
     return true;
   } catch (error) {
     log.line("cannot-sync", error);
@@ -304,14 +302,14 @@ function take(dir: string): boolean {
  * Puts a taken order back that is not to be started: whoever finds it may void it and give the
  * request another run. Where that fails it stays taken, and recovery calls it uncertain.
  */
-function putBack(dir: string, handle: Deno.FsFile): void {
+async function putBack(dir: string, handle: Deno.FsFile): Promise<void> {
   try {
     Deno.renameSync(`${dir}/${RUN_FILES.taken}`, `${dir}/${RUN_FILES.order}`);
   } catch (error) {
     if (errorCode(error) !== "ENOENT") log.line("cannot-put-back", error);
     return;
   }
-  sync(handle);
+  await sync(handle);
 }
 
 /** What there is to do once the lock is given up: what to tell the daemon, and then what to sync. */
@@ -336,10 +334,12 @@ async function runLocked(
   let child: Deno.ChildProcess | null = null;
   try {
     using _beat = new Beat(dir);
-    const isDurable = sync(handle);
+    // The order is judged while the disk works; nothing starts before both are done.
+    const durable = sync(handle);
     const read = readTakenOrder(dir, run);
+    const isDurable = await durable;
     if (!mayStart()) {
-      putBack(dir, handle);
+      await putBack(dir, handle);
       return { words: `gone ${run}`, stored: null };
     }
     const attempt = isDurable
@@ -352,7 +352,7 @@ async function runLocked(
     // What changed something must not become uncertain by a power failure. The daemon has been
     // told already and does not wait for this.
     stored?.sync();
-    sync(handle);
+    await sync(handle);
   } catch (error) {
     // Not reached by anything a command does. What is unknown ends, and recovery decides.
     log.line("lost-track", error);
