@@ -278,11 +278,14 @@ Deno.test(
     assertEquals([blanks.take(), blanks.size], [null, 0]);
     assertEquals([blanks.make(2), blanks.make(2), blanks.make(2)], [true, true, false]);
     assertEquals([names(`${root}/state/runs`), blanks.size], [[], 2], "a blank is no run");
-    const run = blanks.take() ?? "";
-    const other = blanks.take() ?? "";
-    assert(run !== other && blanks.take() === null);
+    const blank = blanks.take();
+    const spare = blanks.take();
+    assert(blank !== null && spare !== null && blanks.take() === null);
+    const { run } = blank;
+    const other = spare.run;
+    assert(run !== other);
     const inode = Deno.statSync(`${root}/state/blank/${run}`).ino;
-    prepareRun(order({ run }), root, true);
+    prepareRun(order({ run }), root, blank);
     const dir = runDir(run, root);
     assertEquals(names(`${root}/state/runs`), [run]);
     assertEquals(names(`${root}/state/blank`), [other]);
@@ -294,8 +297,10 @@ Deno.test(
       assertEquals((Deno.statSync(path).mode ?? 0) & 0o777, mode, path);
     }
     // The order of a run that was taken stays where it is, whoever asks for the run again.
-    assertThrows(() => prepareRun(order({ run }), root, true));
+    assertThrows(() => prepareRun(order({ run }), root, blank));
     assertEquals(parseOrder(Deno.readFileSync(`${dir}/order.json`), run), order({ run }));
+    blanks.drop(spare);
+    assertEquals(names(`${root}/state/blank`), []);
   }),
 );
 
@@ -313,14 +318,17 @@ Deno.test(
     ];
     for (const how of spoil) {
       blanks.make(1);
-      const run = blanks.take() ?? "";
+      const blank = blanks.take();
+      assert(blank !== null);
+      const { run } = blank;
       how(`${root}/state/blank/${run}`);
-      prepareRun(order({ run }), root, true);
+      prepareRun(order({ run }), root, blank);
       assertEquals(names(runDir(run, root)), ["order.json"]);
       assertEquals(names(`${root}/state/blank`), []);
     }
     blanks.make(4);
-    const dropped = blanks.take() ?? "";
+    const dropped = blanks.take();
+    assert(dropped !== null);
     blanks.drop(dropped);
     blanks.make(4);
     blanks.close();
@@ -332,12 +340,14 @@ Deno.test(
   "sweepBlanks() removes what an earlier daemon left, and nothing else (P21)",
   withRoot((root) => {
     sweepBlanks(root);
-    new BlankRuns(root).make(1);
+    const earlier = new BlankRuns(root);
+    earlier.make(1);
     Deno.mkdirSync(`${root}/state/blank/other`);
     Deno.mkdirSync(`${root}/state/blank/${OTHER}`);
     Deno.writeTextFileSync(`${root}/state/blank/${OTHER}/kept`, "x");
     sweepBlanks(root);
     assertEquals(names(`${root}/state/blank`), [OTHER, "other"].sort());
+    earlier.close();
   }),
 );
 

@@ -51,7 +51,7 @@ import type { Core } from "./core.ts";
 import { type Arrival, Intake } from "./intake.ts";
 import { KeyStore } from "./key_store.ts";
 import { noteSwitch, SwitchWatch } from "./kill_record.ts";
-import { isRaised, raiseSwitch, switchAgent } from "./kill_switch.ts";
+import { raiseSwitch, switchAgent, SwitchDir } from "./kill_switch.ts";
 import { publishKit } from "./kit.ts";
 import type { Log } from "./log.ts";
 import { LEDGER_PATH } from "./open_ledger.ts";
@@ -210,6 +210,7 @@ export class Bridge {
   /** The ledger's commits at the last look whether anything happens. */
   #commits = -1;
   readonly #stateDir = new Unchanged("state", Date.now);
+  readonly #switchDir = new SwitchDir(Date.now);
   readonly #controlDir = new Unchanged(CONTROL_DIR, Date.now);
 
   constructor(parts: BridgeParts) {
@@ -1145,7 +1146,7 @@ export class Bridge {
   #kill(agent: string): string | null {
     // Lowering the switch is not enough after a breach: the bridge must be started again.
     if (typeof this.#served.get(agent)?.broken === "string") return `KILL.${agent}`;
-    return ["KILL", `KILL.${agent}`].find(isRaised) ?? null;
+    return this.#switchDir.raised(["KILL", `KILL.${agent}`]);
   }
 
   #owners(agent: string): ReadonlySet<number> | "any" {

@@ -12,6 +12,7 @@
  */
 import { errorCode } from "../errors.ts";
 import { isId, printable } from "../names.ts";
+import { Unchanged } from "./unchanged.ts";
 
 /** Longest text of a switch that is read, bytes. */
 const MAX_TEXT = 2048;
@@ -43,6 +44,32 @@ export function isRaised(name: string): boolean {
     return true;
   } catch (error) {
     return errorCode(error) !== "ENOENT";
+  }
+}
+
+/**
+ * Looks at switches that are down as a rule, by one look at the directory that they lie in: as long as
+ * nothing came or went there, one that was seen down is down. To find that a file is not there costs
+ * several times as much. Whatever the directory's time of change cannot prove is looked at itself.
+ */
+export class SwitchDir {
+  readonly #state: Unchanged;
+  readonly #down = new Set<string>();
+
+  /** @param now wall clock, milliseconds */
+  constructor(now: () => number) {
+    this.#state = new Unchanged("state", now);
+  }
+
+  /** The first of these switches that is up, or null. */
+  raised(names: readonly string[]): string | null {
+    if (!this.#state.look()) this.#down.clear();
+    for (const name of names) {
+      if (this.#down.has(name)) continue;
+      if (isRaised(name)) return name;
+      this.#down.add(name);
+    }
+    return null;
   }
 }
 

@@ -228,7 +228,7 @@ export class Runs {
     const shim = this.#pool.take(reuse);
     if (shim === null) return null;
     const blank = this.blanks.take();
-    const run = blank ?? randomHex(16);
+    const run = blank?.run ?? randomHex(16);
     try {
       const context = resolveContext({
         run,
@@ -261,7 +261,7 @@ export class Runs {
         ...(what.notify === true ? { notify: true } : {}),
       };
       if (facts.verb.messages) makeMessages(run);
-      prepareRun(order, ".", blank !== null);
+      prepareRun(order, ".", blank);
       this.#fault = null;
       // What belongs to no request is in no commit, and its order is given when it is asked for.
       if (what.notify !== true) shim.offer(run);

@@ -9,12 +9,13 @@
  * 3. That there is none, or that one cannot be used, is no fault: the order is stored as if there
  *    never had been any.
  * 4. Nothing of an earlier daemon is used; it is removed at the start.
+ * 5. The file of its order is kept open, and written only while it has its one name.
  *
  * @module
  */
 import { isRun, randomHex } from "../names.ts";
 import { writeAll } from "./bounded_file.ts";
-import { type Order, RUN_FILES } from "./order.ts";
+import { RUN_FILES } from "./order.ts";
 import { below, makeRunDir, runDir } from "./run_dir.ts";
 
 /** Directory below the root that holds blanks by the id of their run. */
@@ -23,13 +24,20 @@ export const BLANKS = "state/blank";
 /** Blanks kept, at most. */
 const MAX_BLANKS = 4;
 
+/** A run directory that was made beforehand, for its one run. */
+export interface Blank {
+  readonly run: string;
+  /** The file of its order, without content. Closed by whoever uses or drops the blank. */
+  readonly order: Deno.FsFile;
+}
+
 /** Files without content in a blank. */
 const FILES = [RUN_FILES.order, RUN_FILES.exitTmp] as const;
 
 /** Blanks of this process, each for one run. */
 export class BlankRuns {
   readonly #root: string;
-  readonly #ready: string[] = [];
+  readonly #ready: Blank[] = [];
 
   /** @param root path of the root; the running program leaves it at `.` */
   constructor(root = ".") {
@@ -41,8 +49,8 @@ export class BlankRuns {
     return this.#ready.length;
   }
 
-  /** The id of a run that has a blank, which is the caller's from now on; null when none is ready. */
-  take(): string | null {
+  /** A blank, which is the caller's from now on; null when none is ready. */
+  take(): Blank | null {
     return this.#ready.pop() ?? null;
   }
 
@@ -55,27 +63,28 @@ export class BlankRuns {
     if (this.#ready.length >= Math.min(count, MAX_BLANKS)) return false;
     const run = randomHex(16);
     const dir = blankDir(run, this.#root);
+    const create = (name: string) =>
+      Deno.openSync(`${dir}/${name}`, { write: true, createNew: true, mode: 0o600 });
     try {
       makeRunDir(dir, below(this.#root, BLANKS));
-      for (const name of FILES) {
-        Deno.openSync(`${dir}/${name}`, { write: true, createNew: true, mode: 0o600 }).close();
-      }
+      create(RUN_FILES.exitTmp).close();
+      this.#ready.push({ run, order: create(RUN_FILES.order) });
+      return true;
     } catch {
       removeBlank(run, this.#root);
       return false;
     }
-    this.#ready.push(run);
-    return true;
   }
 
   /** Removes one that was taken and is not wanted any more; one that was used is left alone. */
-  drop(run: string): void {
+  drop({ run, order }: Blank): void {
+    close(order);
     removeBlank(run, this.#root);
   }
 
   /** Removes what is ready, at the end of the service. */
   close(): void {
-    for (const run of this.#ready.splice(0)) removeBlank(run, this.#root);
+    for (const blank of this.#ready.splice(0)) this.drop(blank);
   }
 }
 
@@ -89,18 +98,27 @@ function blankDir(run: string, root: string): string {
  *
  * @returns false when that was not possible and the blank is gone
  */
-export function fillBlank(order: Order, bytes: Uint8Array, root = "."): boolean {
-  const dir = blankDir(order.run, root);
+export function fillBlank(blank: Blank, bytes: Uint8Array, root = "."): boolean {
+  const { run, order } = blank;
   try {
-    {
-      using file = Deno.openSync(`${dir}/${RUN_FILES.order}`, { write: true });
-      writeAll(file, bytes);
-    }
-    Deno.renameSync(dir, runDir(order.run, root));
+    if (order.statSync().nlink !== 1) throw new Error("Cannot use blank: its order has no name");
+    writeAll(order, bytes);
+    Deno.renameSync(blankDir(run, root), runDir(run, root));
     return true;
   } catch {
-    removeBlank(order.run, root);
+    removeBlank(run, root);
     return false;
+  } finally {
+    close(order);
+  }
+}
+
+/** Closes a file; what that says does not matter. A second call does nothing. */
+function close(file: Deno.FsFile): void {
+  try {
+    file.close();
+  } catch {
+    // It is closed.
   }
 }
 

@@ -15,7 +15,7 @@
  * @module
  */
 import { errorCode } from "../errors.ts";
-import { fillBlank } from "./blank_runs.ts";
+import { type Blank, fillBlank } from "./blank_runs.ts";
 import { readBounded, writeAll } from "./bounded_file.ts";
 import { parseExitName } from "./exit_record.ts";
 import { type Order, RUN_FILES } from "./order.ts";
@@ -31,13 +31,13 @@ const encoder = new TextEncoder();
  * Nothing is fsynced: an order that a power failure takes away is a run that never started, and
  * the shim makes it durable before it starts anything.
  *
- * @param blank there is a blank for this run (`blank_runs.ts`)
+ * @param blank the blank for this run, when there is one (`blank_runs.ts`); used up
  * @throws the system error when the directory exists or the order cannot be written whole
  */
-export function prepareRun(order: Order, root = ".", blank = false): void {
+export function prepareRun(order: Order, root = ".", blank: Blank | null = null): void {
   const dir = runDir(order.run, root);
   const bytes = encoder.encode(JSON.stringify(order));
-  if (blank && fillBlank(order, bytes, root)) return;
+  if (blank !== null && fillBlank(blank, bytes, root)) return;
   makeRunDir(dir, below(root, RUNS));
   try {
     using file = Deno.openSync(`${dir}/${RUN_FILES.order}`, {
