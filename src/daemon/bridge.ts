@@ -105,6 +105,9 @@ const FAULT_TOLD_MS = 60_000;
 /** Longer than any entry but a temporary one waits to settle, milliseconds. */
 const LONG_MS = 5000;
 
+/** So many marks of what was published are noted as soon as nothing runs. */
+const IDLE_MARKS = 16;
+
 /** Turns that are cut short count as one, and have a pause of their own behind them, after so long. */
 const CUT_SHORT_MS = 25;
 
@@ -572,6 +575,8 @@ export class Bridge {
       for (const { agent, finished } of active.values()) if (!finished) running.add(agent);
       stageAhead(running);
       if (running.size > 0) return;
+      // Before there are so many that a request would have to do it.
+      if (this.#core.publisher.marks >= IDLE_MARKS) this.#guard(() => this.#intake.flush());
       if (blanks.make(this.#core.limits().concurrency)) this.#makeAhead();
     }, AHEAD_MS);
   }

@@ -41,6 +41,7 @@ import { builtinReply } from "./builtins.ts";
 import type { Core } from "./core.ts";
 import { noteSigned } from "./note_signed.ts";
 import { pendingResult, POLL_AFTER_MS } from "./pending_result.ts";
+import { MANY_MARKS } from "./publisher.ts";
 import { MAX_REFUSED } from "./reap_files.ts";
 import { base } from "./row_fields.ts";
 import type { Prepared } from "./runs.ts";
@@ -219,7 +220,7 @@ export class Intake {
     const started: number[] = [];
     const queued: { agent: string; rid: number }[] = [];
     const undo: (() => void)[] = [];
-    const { rids, answered } = core.publisher.takeMarks();
+    const { rids, answered } = core.publisher.takeMarks(MANY_MARKS);
     this.#switches.batch();
     try {
       const decided = core.ledger.transaction((tx) => {

@@ -7,8 +7,9 @@
  *    never repeated for it (S1, Q3).
  * 3. What an agent's directories do not take because they were replaced waits for the next start,
  *    which comes after a human looked (P3). It is no fault of the others.
- * 4. A row counts as published only in the commit after its file was renamed into place; a newer
- *    state of the row takes the mark away first. The mark says what the row takes in `results/`.
+ * 4. A row counts as published only in a commit after its file was renamed into place; a newer
+ *    state of the row takes the mark away first. The mark says what the row takes in `results/`. It
+ *    is noted within a second or so, with others.
  * 5. What was reaped is published again only as the answer to a replay that asks for it.
  *
  * @module
@@ -22,6 +23,9 @@ import type { Log } from "./log.ts";
 
 /** Milliseconds for which a row that has just started is not told. */
 const SOON_MS = 25;
+
+/** So many marks are noted in whatever transaction comes next. */
+export const MANY_MARKS = 128;
 
 /** Rows remembered for another try while a catch-up is going on. */
 const MAX_RETRY = 1000;
@@ -50,6 +54,10 @@ export class Publisher {
     this.#ledger = ledger;
     this.#log = log;
     this.#now = now;
+    // A mark speaks of what was told before. It may wait for a while, and must not outlive that.
+    ledger.afterDecision = (rids) => {
+      for (const rid of rids) this.#marks.delete(rid);
+    };
   }
 
   /** Why something could not be published at the last try, or null. */
@@ -62,8 +70,19 @@ export class Publisher {
     return this.#retryRows.size + this.#retryAnswers.size + (this.#caughtUp === null ? 0 : 1);
   }
 
-  /** Rows published and claims answered since the last call, for the next transaction. */
-  takeMarks(): { rids: Published[]; answered: string[] } {
+  /** How many rows and claims are marked and not noted yet. */
+  get marks(): number {
+    return this.#marks.size + this.#dropped.length;
+  }
+
+  /**
+   * Rows published and claims answered since the last call, to be noted in a transaction.
+   *
+   * @param least none where there are fewer: to note many at once costs each request less, and what
+   *   is not noted yet is published again after a crash, which harms nobody
+   */
+  takeMarks(least = 1): { rids: Published[]; answered: string[] } {
+    if (this.marks < least) return { rids: [], answered: [] };
     const marks = { rids: [...this.#marks.values()], answered: this.#dropped };
     this.#marks = new Map();
     this.#dropped = [];
@@ -78,7 +97,7 @@ export class Publisher {
 
   /** True when a transaction has something to note for the publisher. */
   get hasMarks(): boolean {
-    return this.#marks.size > 0 || this.#dropped.length > 0;
+    return this.marks > 0;
   }
 
   /**

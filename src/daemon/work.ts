@@ -57,6 +57,7 @@ import { Leftovers } from "./leftovers.ts";
 import { loseRow } from "./lose.ts";
 import { readAnswer } from "./lookups.ts";
 import { pendingResult } from "./pending_result.ts";
+import { MANY_MARKS } from "./publisher.ts";
 import { resolvedEvent, settleRow } from "./resolve.ts";
 import { Retell } from "./retell.ts";
 import { base } from "./row_fields.ts";
@@ -403,7 +404,7 @@ export class Work {
     const first: (() => void)[] = [];
     const prepared: Prepared[] = [];
     const undo: (() => void)[] = [];
-    const { rids, answered } = core.publisher.takeMarks();
+    const { rids, answered } = core.publisher.takeMarks(MANY_MARKS);
     let more = false;
     const finals = ends.map((end) =>
       end.kind === "exit" && end.exit.started && !end.active.lookup

@@ -90,12 +90,16 @@ const ROW_EVENTS: ReadonlySet<unknown> = new Set(["accepted", "joined", "replaye
 export class Ledger {
   /** Called after each commit with the records that it made, in order; never with none. */
   afterCommit: ((records: readonly StoredRecord[]) => void) | null = null;
+  /** Called after each commit that decided what rows are told as, with those rows. */
+  afterDecision: ((rids: ReadonlySet<number>) => void) | null = null;
   /** Called once before the ledger is closed. */
   beforeClose: (() => void) | null = null;
   readonly #db: Database;
   readonly #now: () => number;
   #head: RecordRef | null = null;
   #tx: Tx | null = null;
+  /** Rows as the last commit stored them: most runs end before anything else is committed. */
+  #stored: ReadonlyMap<number, Row> = new Map();
   #waiting = new Map<string, number>();
   #shown = new Map<string, Shown>();
   /** What only reaping asks. */
@@ -213,6 +217,7 @@ export class Ledger {
     }
     this.#commits++;
     this.#head = tx.head;
+    this.#stored = tx.stored;
     for (const [agent, change] of tx.waiting) {
       this.#waiting.set(agent, (this.#waiting.get(agent) ?? 0) + change);
     }
@@ -223,6 +228,7 @@ export class Ledger {
         bytes: (before?.bytes ?? 0) + bytes,
       });
     }
+    if (tx.decided.size > 0) this.afterDecision?.(tx.decided);
     this.#announce(tx.records);
     return value;
   }
@@ -243,7 +249,8 @@ export class Ledger {
 
   /** The row of a number. */
   row(rid: number): Row | null {
-    return full(this.#db.get(`SELECT ${FULL} FROM rows WHERE rid = ?`, rid));
+    const stored = this.#tx === null ? this.#stored.get(rid) : undefined;
+    return stored ?? full(this.#db.get(`SELECT ${FULL} FROM rows WHERE rid = ?`, rid));
   }
 
   /** Every id of a row, the first one first; none when the row was released. */

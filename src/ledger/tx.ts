@@ -39,6 +39,7 @@ import type {
   NewRow,
   Published,
   RecordRef,
+  Row,
   RowPatch,
   StoredAnswer,
   StoredRecord,
@@ -58,7 +59,9 @@ export class Tx {
   #head: RecordRef | null;
   #ended = false;
   /** Rows whose document or mark was decided in this transaction. */
-  readonly #decided = new Set<number>();
+  readonly decided: Set<number> = new Set();
+  /** Rows that were stored in this transaction, and not changed since. */
+  readonly stored: Map<number, Row> = new Map();
   #reaping: ReapWrites | null = null;
   /** What was appended so far, in order. */
   readonly records: StoredRecord[] = [];
@@ -170,7 +173,8 @@ export class Tx {
     this.#check();
     const rid = this.#db.insert(INSERT_ROW, ...newRowValues(row, this.#head?.seq ?? 0));
     this.#bind(row.agent, row.id, rid, 0);
-    this.#decided.add(rid);
+    this.decided.add(rid);
+    this.stored.set(rid, { ...row, rid, cancel: null, lookup: null, replays: 0, pub: 0 });
     if (row.state === "pending") this.#wait(row.agent, 1);
     return rid;
   }
@@ -204,6 +208,7 @@ export class Tx {
    */
   updateRow(rid: number, patch: RowPatch): void {
     this.#check();
+    this.stored.delete(rid);
     const before = this.#db.get(
       "SELECT agent, state, pub, files, bytes FROM rows WHERE rid = ?",
       rid,
@@ -221,7 +226,7 @@ export class Tx {
       this.#show(textOf(before, "agent"), -numberOf(before, "files"), -numberOf(before, "bytes"));
     }
     this.#db.run(`UPDATE rows SET ${sql.join(", ")} WHERE rid = ?`, ...values, rid);
-    if (patch.result !== undefined || patch.pub !== undefined) this.#decided.add(rid);
+    if (patch.result !== undefined || patch.pub !== undefined) this.decided.add(rid);
     if (patch.state !== undefined) {
       const change = Number(patch.state === "pending") -
         Number(textOf(before, "state") === "pending");
@@ -232,6 +237,7 @@ export class Tx {
   /** Gives up the key and all ids of a row; the row stays as history. */
   release(rid: number): void {
     this.#check();
+    this.stored.delete(rid);
     if (this.#db.run("UPDATE rows SET key = NULL WHERE rid = ?", rid) !== 1) {
       throw new RangeError(`Cannot release row ${rid}: there is none`);
     }
@@ -276,7 +282,8 @@ export class Tx {
   markPublished(published: Iterable<Published>): void {
     this.#check();
     for (const { rid, files, bytes } of published) {
-      if (this.#decided.has(rid)) continue;
+      if (this.decided.has(rid)) continue;
+      this.stored.delete(rid);
       const row = this.#db.get(
         "UPDATE rows SET pub = 1, files = ?, bytes = ? WHERE rid = ? AND pub = 0 RETURNING agent",
         files,
@@ -354,6 +361,7 @@ export class Tx {
   /** Changes that only reaping makes. */
   get reaping(): ReapWrites {
     this.#check();
+    this.stored.clear();
     this.#reaping ??= new ReapWrites(
       this.#db,
       () => this.#check(),
