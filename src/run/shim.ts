@@ -7,8 +7,9 @@
  *     daemon: mkdir runs/<run>, write order.json      an order that nobody took: it can be voided
  *     daemon: write "take <run>\n"                    the same
  *     shim:   flock runs/<run>, waiting               the same
+ *     shim:   read and judge the order                the same
  *     shim:   rename order.json to taken.json         perhaps started
- *     shim:   fsync the directory, judge the order    perhaps started, after a power failure too
+ *     shim:   fsync the directory                     perhaps started, after a power failure too
  *     daemon: meanwhile, commit `running`             the same
  *     daemon: write "go <run>\n"                      the same
  *     shim:   look at kill switch and cancel mark     the same
@@ -34,9 +35,9 @@
  * 5. No output, no ending and no rejected promise ends the shim, and none of the signals that
  *    programs send to their group, except those that the runtime cannot catch: KILL, STOP and the
  *    real-time ones. Those leave a run without a record, which recovery calls uncertain (X15, S13).
- * 6. The order is read and judged while the disk makes its taking durable and the daemon commits.
- *    The switches are looked at after that, right before the start, and so are program and files
- *    where the first look at them is not fresh any more.
+ * 6. The order is read and judged, and then taken, while the daemon commits its start. The switches
+ *    are looked at after that, right before the start, and so are program and files where the first
+ *    look at them is not fresh any more.
  * 7. What a shim does not need it gives up before it reads its first order, and refuses to work
  *    when that failed, or when it does not lead a group that it can signal.
  *
@@ -171,10 +172,10 @@ interface ReadOrder {
   readonly blank: BlankExit | null;
 }
 
-/** The order that was taken, or null when its text is not one that can be believed. */
-function readTakenOrder(dir: string, run: string): ReadOrder | null {
+/** An order that is to be taken, or null when its text is not one that can be believed. */
+function readOrder(dir: string, run: string): ReadOrder | null {
   try {
-    const bytes = readBounded(`${dir}/${RUN_FILES.taken}`, ORDER_BYTES_MAX);
+    const bytes = readBounded(`${dir}/${RUN_FILES.order}`, ORDER_BYTES_MAX);
     const order = bytes === null ? null : parseOrder(bytes, run);
     if (order !== null) {
       const resolved = resolveOrder(order, Deno.pid, Deno.cwd());
@@ -184,7 +185,8 @@ function readTakenOrder(dir: string, run: string): ReadOrder | null {
     log.line("order-unreadable");
     return null;
   } catch (error) {
-    log.line("order-unreadable", error);
+    // Whoever takes it finds out whether it is there.
+    if (errorCode(error) !== "ENOENT") log.line("order-unreadable", error);
     return null;
   }
 }
@@ -265,10 +267,13 @@ async function record(dir: string, { exit, ...attempt }: Attempt): Promise<Store
   }
 }
 
-/** Makes the directory's entries durable; false when that failed and nothing may be believed. */
-async function sync(handle: Deno.FsFile): Promise<boolean> {
+/**
+ * Makes the directory's entries durable; false when that failed and nothing may be believed. Waits in
+ * this thread, which has nothing else to do: another one would have to be given a processor first.
+ */
+function sync(handle: Deno.FsFile): boolean {
   try {
-    await handle.sync();
+    handle.syncSync();
     return true;
   } catch (error) {
     log.line("cannot-sync", error);
@@ -302,14 +307,14 @@ function take(dir: string): boolean {
  * Puts a taken order back that is not to be started: whoever finds it may void it and give the
  * request another run. Where that fails it stays taken, and recovery calls it uncertain.
  */
-async function putBack(dir: string, handle: Deno.FsFile): Promise<void> {
+function putBack(dir: string, handle: Deno.FsFile): void {
   try {
     Deno.renameSync(`${dir}/${RUN_FILES.taken}`, `${dir}/${RUN_FILES.order}`);
   } catch (error) {
     if (errorCode(error) !== "ENOENT") log.line("cannot-put-back", error);
     return;
   }
-  await sync(handle);
+  sync(handle);
 }
 
 /** What there is to do once the lock is given up: what to tell the daemon, and then what to sync. */
@@ -330,16 +335,14 @@ async function runLocked(
   mayStart: () => boolean,
 ): Promise<Told> {
   handle.lockSync(true);
+  const read = readOrder(dir, run);
   if (!take(dir)) return { words: `gone ${run}`, stored: null };
   let child: Deno.ChildProcess | null = null;
   try {
     using _beat = new Beat(dir);
-    // The order is judged while the disk works; nothing starts before both are done.
-    const durable = sync(handle);
-    const read = readTakenOrder(dir, run);
-    const isDurable = await durable;
+    const isDurable = sync(handle);
     if (!mayStart()) {
-      await putBack(dir, handle);
+      putBack(dir, handle);
       return { words: `gone ${run}`, stored: null };
     }
     const attempt = isDurable
@@ -352,7 +355,7 @@ async function runLocked(
     // What changed something must not become uncertain by a power failure. The daemon has been
     // told already and does not wait for this.
     stored?.sync();
-    await sync(handle);
+    sync(handle);
   } catch (error) {
     // Not reached by anything a command does. What is unknown ends, and recovery decides.
     log.line("lost-track", error);
