@@ -6,9 +6,51 @@
  */
 import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
 import { join } from "@std/path/join";
+import { SwitchDir } from "../src/daemon/kill_switch.ts";
 import { markUnfinishedRuns } from "../src/run/mark_runs.ts";
 import { AgentSide } from "./helpers/agents.ts";
 import { TestBridge, there, until, verb } from "./helpers/bridge.ts";
+
+Deno.test("SwitchDir sees every switch that goes up or down, by a look at its directory", () => {
+  const before = Deno.cwd();
+  const root = Deno.makeTempDirSync({ prefix: "chb-switch-" });
+  try {
+    Deno.chdir(root);
+    const names = ["KILL", "KILL.a"];
+    const gone = new SwitchDir(Date.now);
+    assertEquals(gone.raised(names), null, "nothing is there, as far as can be seen");
+    Deno.writeTextFileSync("state", "");
+    assertEquals(gone.raised(names), "KILL", "what cannot be seen down is up");
+    Deno.removeSync("state");
+    Deno.mkdirSync("state");
+    const dir = new SwitchDir(Date.now);
+    // While the directory's last change is young, and when it is old: up is seen at once.
+    for (const old of [false, true]) {
+      const long = new Date(Date.now() - 60_000);
+      const assertDown = () => {
+        if (old) Deno.utimeSync("state", long, long);
+        assertEquals([dir.raised(names), dir.raised(names), dir.raised(names)], [null, null, null]);
+      };
+      for (const name of names) {
+        assertDown();
+        Deno.writeTextFileSync(`state/${name}`, "");
+        assertEquals([dir.raised(names), dir.raised(names)], [name, name]);
+        Deno.removeSync(`state/${name}`);
+        assertDown();
+        Deno.symlinkSync("/nowhere", `state/${name}`);
+        assertEquals(dir.raised(names), name, "a name is enough");
+        Deno.removeSync(`state/${name}`);
+      }
+      assertDown();
+      Deno.writeTextFileSync("state/KILL.b", "");
+      assertEquals([dir.raised(names), dir.raised(["KILL", "KILL.b"])], [null, "KILL.b"]);
+      Deno.removeSync("state/KILL.b");
+    }
+  } finally {
+    Deno.chdir(before);
+    Deno.removeSync(root, { recursive: true });
+  }
+});
 
 /** Two agents; one slot, so that a second request of either waits. */
 async function twoAgents(concurrency = 1): Promise<{

@@ -4,6 +4,7 @@ import type { Approval } from "../src/ledger/approvals.ts";
 import { LedgerError } from "../src/ledger/ledger_error.ts";
 import { MAX_IDS } from "../src/ledger/schema.ts";
 import type { Spend } from "../src/ledger/spends.ts";
+import type { Tx } from "../src/ledger/tx.ts";
 import type { Row, Trust } from "../src/ledger/types.ts";
 import { newRow, TempState } from "./ledger_fixture.ts";
 
@@ -31,6 +32,49 @@ Deno.test("insertRow() stores every field and gives it back after a restart", ()
   assertEquals(again.rowById("main", "deploy-1"), null);
   assertEquals(again.rowByKey("other", "deploy-1"), null);
   assertEquals(again.row(rid + 1), null);
+});
+
+Deno.test("row() gives a row as it was stored last, whatever was changed with it or since", () => {
+  using state = new TempState();
+  const ledger = state.writer();
+  /** What `row` gives against what somebody reads who has seen nothing of it. */
+  const assertRead = (rid: number, what: string) => {
+    using reader = state.reader();
+    assertEquals(ledger.row(rid), reader.row(rid), what);
+  };
+  const running = { state: "running", started_ms: 9, run: "f".repeat(32) } as const;
+  const result = { chb: 1, id: "r1", agent: "main", state: "running", next: "wait" } as const;
+  const rid = ledger.transaction((tx) =>
+    tx.insertRow(newRow("r1", { ...running, note: "a note", max_spend: 0.5 }))
+  );
+  assertRead(rid, "stored");
+  const changes = [
+    ["updated", (tx: Tx, of: number) => tx.updateRow(of, { attempt: 2, result })],
+    ["marked", (tx: Tx, of: number) => tx.markPublished([{ rid: of, files: 1, bytes: 9 }])],
+    ["released", (tx: Tx, of: number) => tx.release(of)],
+    ["forgotten", (tx: Tx, of: number) => void tx.reaping.forget(of)],
+  ] as const;
+  for (const [what, change] of changes) {
+    const as = what === "forgotten" ? { ...running, state: "done" } as const : running;
+    const before = ledger.transaction((tx) => tx.insertRow(newRow(`${what}-later`, as)));
+    assert(ledger.row(before) !== null);
+    ledger.transaction((tx) => change(tx, before));
+    assertRead(before, `${what} by a later transaction`);
+    const one = ledger.transaction((tx) => {
+      const stored = tx.insertRow(newRow(`${what}-at-once`, as));
+      if (what !== "marked") change(tx, stored);
+      return stored;
+    });
+    assertRead(one, `${what} by the same transaction`);
+  }
+  const kept = ledger.transaction((tx) => tx.insertRow(newRow("kept", running)));
+  assertThrows(() =>
+    ledger.transaction((tx) => {
+      tx.updateRow(kept, { attempt: 3 });
+      assertEquals(ledger.row(kept)?.attempt, 3, "seen by its own transaction");
+      throw new TypeError("undone");
+    }), TypeError);
+  assertRead(kept, "a transaction that was undone");
 });
 
 Deno.test("Q1 insertRow() refuses an id, a key and a claim that belong to a row, and changes nothing", () => {

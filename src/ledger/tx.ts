@@ -283,7 +283,6 @@ export class Tx {
     this.#check();
     for (const { rid, files, bytes } of published) {
       if (this.decided.has(rid)) continue;
-      this.stored.delete(rid);
       const row = this.#db.get(
         "UPDATE rows SET pub = 1, files = ?, bytes = ? WHERE rid = ? AND pub = 0 RETURNING agent",
         files,
