@@ -6,14 +6,25 @@
  * `/usr/bin/true` and makes two SQLite commits, with the ledger's settings, on the same file system.
  * Samples of floor and bridge alternate, so that whatever else the machine does meets both.
  *
- * This process is the submitter. It waits by looking every 0.2 ms, without an event loop in between.
+ * This process is the submitter. It waits by looking every 0.1 ms, without an event loop in between.
  *
  * @module
  */
 import { join } from "node:path";
 import { TestBridge, verb } from "../tests/helpers/bridge.ts";
 import { envelopeOf, keyField, payloadOf, type Signer } from "../tests/helpers/signing.ts";
-import { ask, Floor, type Gathered, median, nap, quantile, spreadOf, warm } from "./bench_kit.ts";
+import {
+  ask,
+  finalIn,
+  Floor,
+  type Gathered,
+  LOOK_MS,
+  median,
+  nap,
+  quantile,
+  spreadOf,
+  warm,
+} from "./bench_kit.ts";
 
 /** Targets of the first series, over the floor's median of the same run. */
 const TARGETS = Object.freeze({ median: 1.3, p99: 4 });
@@ -165,15 +176,9 @@ async function shellLoop(out: Gathered, requests: number): Promise<void> {
       Deno.writeTextFileSync(join(root, "t"), "{}");
       Deno.renameSync(join(root, "t"), join(root, "queue", `r${n}`));
       const result = join(root, "results", `r${n}`);
-      for (;;) {
-        try {
-          JSON.parse(Deno.readTextFileSync(result));
-          break;
-        } catch (error) {
-          if (!(error instanceof Deno.errors.NotFound)) throw error;
-        }
+      while (!finalIn(result)) {
         if (performance.now() - start > 5000) return out.say("the shell loop needs inotifywait");
-        nap(0.2);
+        nap(LOOK_MS);
       }
       if (n >= 0) samples.push(performance.now() - start);
       nap(2);
