@@ -341,7 +341,8 @@ async function runLocked(
   try {
     using _beat = new Beat(dir);
     const isDurable = sync(handle);
-    if (!mayStart()) {
+    // Where somebody removed the directory meanwhile, nothing that ran could be recorded.
+    if (!mayStart() || !isThere(dir)) {
       putBack(dir, handle);
       return { words: `gone ${run}`, stored: null };
     }
