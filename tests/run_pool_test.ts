@@ -163,6 +163,87 @@ Deno.test("ShimPool hands on that an order was gone, and the shim is free again"
   assertEquals(watched.pool.idle, 2);
 });
 
+Deno.test("ShimPool has a shim take an order, and has it started at one word", async () => {
+  await using root = ShimRoot.make();
+  await using watched = new Watched(root);
+  await watched.idle(2);
+  const shim = watched.take(true);
+  assertThrows(() => shim.go(), Error, "taken");
+  assertThrows(() => shim.offer("../x"), RangeError);
+  shim.drop();
+  const run = root.prepare(shim, "true");
+  shim.offer(run);
+  assertEquals([shim.run, watched.pool.busy, watched.pool.idle], [run, 0, 1]);
+  for (const give of [() => shim.offer(run), () => shim.send(run)]) {
+    assertThrows(give, Error, "offered");
+  }
+  await until("the order to be taken", () => root.files(run).includes("taken.json"));
+  assertEquals(root.files(run), ["taken.json"]);
+  shim.go();
+  assertEquals([watched.pool.busy, watched.pool.runs], [1, [{ pid: shim.pid, run }]]);
+  assertThrows(() => shim.go(), Error, "busy");
+  shim.drop();
+  assertEquals(await watched.line(1), { kind: "exit", run, reusable: true });
+  assertEquals([watched.pool.idle, root.mustExit(run).kind], [2, "exited"]);
+  assertThrows(() => shim.go(), Error, "idle");
+});
+
+Deno.test("ShimPool has a dropped shim back when it is gone with its order, and replaces none", async () => {
+  await using root = ShimRoot.make({ verbs: { true: { class: "mutating" } } });
+  await using watched = new Watched(root);
+  await watched.idle(2);
+  const before = watched.pool.pids;
+  const shim = watched.take(false);
+  // For longer than it takes to start another one.
+  Deno.kill(shim.pid, "SIGSTOP");
+  const run = root.prepare(shim, "true");
+  shim.offer(run);
+  shim.drop();
+  await sleep(500);
+  assertEquals([shim.run, watched.pool.idle, watched.pool.busy], [run, 1, 0]);
+  assertEquals(watched.lines, []);
+  Deno.kill(shim.pid, "SIGCONT");
+  assertEquals(await watched.line(1), { kind: "gone", run, reusable: true });
+  assertEquals([shim.run, watched.pool.idle, watched.pool.pids], [null, 2, before]);
+  assertEquals(root.files(run), ["order.json"]);
+  assertEquals([watched.lines.length, watched.gone], [1, []]);
+});
+
+Deno.test("ShimPool says that a shim is gone when it dies with an order that it was offered, once", async () => {
+  await using root = ShimRoot.make();
+  await using watched = new Watched(root);
+  await watched.idle(2);
+  for (const word of ["none", "drop"]) {
+    const shim = watched.take(true);
+    const run = root.prepare(shim, "true");
+    shim.offer(run);
+    await until("the order to be taken", () => root.files(run).includes("taken.json"));
+    Deno.kill(shim.pid, "SIGSTOP");
+    if (word === "drop") shim.drop();
+    watched.pool.abandon(shim);
+    await until("its end", () => watched.gone.includes(shim), START_MS);
+    assertEquals(root.files(run), ["taken.json"]);
+    await watched.idle(2);
+    shim.drop();
+    assertThrows(() => shim.go(), Error, "gone");
+  }
+  assertEquals([watched.gone.length, watched.lines, watched.pool.fault], [2, [], null]);
+});
+
+Deno.test("ShimPool that is closed has a shim put back the order that it was offered", async () => {
+  await using root = ShimRoot.make();
+  await using watched = new Watched(root);
+  await watched.idle(2);
+  const shim = watched.take(true);
+  const run = root.prepare(shim, "true");
+  shim.offer(run);
+  await until("the order to be taken", () => root.files(run).includes("taken.json"));
+  watched.pool.close();
+  assertEquals(await watched.line(1), { kind: "gone", run, reusable: true });
+  assertEquals(root.files(run), ["order.json"]);
+  await until("its end", () => !watched.pool.pids.includes(shim.pid));
+});
+
 Deno.test("ShimPool says that a shim is gone when it dies in its run, once", async () => {
   await using root = ShimRoot.make({ scripts: { revolt: "kill -KILL $PPID" } });
   await using watched = new Watched(root);

@@ -152,7 +152,10 @@ class PoolShim implements Shim {
   }
 
   drop(): void {
-    if (this.state === "offered") this.#write(`drop ${this.run}\n`);
+    if (this.state !== "offered") return;
+    // It starts nothing and will be idle again: nobody has to take its place.
+    this.spent = false;
+    this.#write(`drop ${this.run}\n`);
   }
 
   #write(line: string): void {
