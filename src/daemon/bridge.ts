@@ -226,8 +226,7 @@ export class Bridge {
       size: limits().concurrency,
       spares: 1,
       onLine: (shim, line) => {
-        this.#work.shimSaid(shim, line);
-        this.#runEnded();
+        if (this.#work.shimSaid(shim, line)) this.#runEnded();
       },
       onGone: (shim) => this.#work.shimGone(shim),
       onChange: () => this.#wake(),

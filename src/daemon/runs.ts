@@ -50,6 +50,9 @@ const MIRROR_MS = 250;
 /** Output of one stream that is taken in at once, bytes: masking costs time in proportion. */
 const PUMP_BYTES = 1024 * 1024;
 
+/** Milliseconds after which a shim that has not put back a withdrawn order is replaced. */
+const PUT_BACK_MS = 10_000;
+
 /** Run directories with output kept for an hour, at most so many. */
 const MAX_KEPT_RUNS = 2000;
 const KEEP_RUN_MS = 3_600_000;
@@ -170,8 +173,8 @@ export class Runs {
   readonly maskings: Maskings;
   /** Run directories made beforehand. */
   readonly blanks = new BlankRuns();
-  /** Runs that were withdrawn, by the shim that is to put the order back. */
-  readonly #withdrawn = new Map<Shim, string>();
+  /** Runs that were withdrawn, by the shim that is to put the order back; since: monotonic clock. */
+  readonly #withdrawn = new Map<Shim, { readonly run: string; readonly since: number }>();
 
   constructor(pool: ShimPool, trust: TrustStore, log: Log) {
     this.maskings = new Maskings(trust, log);
@@ -349,15 +352,30 @@ export class Runs {
   /** Gives back what was prepared for a commit that did not happen. */
   withdraw(prepared: Prepared): void {
     // Its directory is removed when the shim has let go of it.
-    this.#withdrawn.set(prepared.shim, prepared.run);
+    this.#withdrawn.set(prepared.shim, { run: prepared.run, since: performance.now() });
     prepared.shim.drop();
   }
 
-  /** A shim has put an order back, or is gone: what it was given in vain is removed. */
-  settle(shim: Shim): void {
-    const run = this.#withdrawn.get(shim);
+  /**
+   * A shim has put an order back, or is gone: what it was given in vain is removed.
+   *
+   * @returns false when it was given nothing in vain
+   */
+  settle(shim: Shim): boolean {
+    const run = this.#withdrawn.get(shim)?.run;
     this.#withdrawn.delete(shim);
     this.#remove(run);
+    return run !== undefined;
+  }
+
+  /** Once a second: ends shims that stand still with a withdrawn order. They have started nothing. */
+  endStuck(): void {
+    const now = performance.now();
+    for (const [shim, { run, since }] of this.#withdrawn) {
+      if (now - since < PUT_BACK_MS) continue;
+      this.#log("WARN", "order-not-put-back", { run, shim: shim.pid });
+      this.#pool.abandon(shim);
+    }
   }
 
   /** Tells the shim to go, after the commit. */

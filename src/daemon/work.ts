@@ -139,10 +139,16 @@ export class Work {
     this.#wake();
   }
 
-  /** A shim of this daemon's own tells about its run. The next turn judges it; nobody is woken. */
-  shimSaid(shim: Shim, line: ShimLine): void {
+  /**
+   * A shim of this daemon's own tells about its run. The next turn judges it; nobody is woken.
+   *
+   * @returns false when it put back an order whose commit had failed. What is tried again has its
+   *   time for that: right away it would fail again, as often as a shim can put an order back
+   */
+  shimSaid(shim: Shim, line: ShimLine): boolean {
+    if (this.#core.runs.settle(shim)) return false;
     const active = this.#core.runs.active.get(line.run);
-    if (active === undefined) return this.#core.runs.settle(shim);
+    if (active === undefined) return true;
     active.told = true;
     // A shim that is free again, or that took nothing, has let go of the lock.
     if (line.reusable) {
@@ -151,6 +157,7 @@ export class Work {
     }
     if (line.kind === "gone") active.gone = true;
     this.#ended.add(line.run);
+    return true;
   }
 
   /** A shim of this daemon's own has died or left. */
@@ -202,6 +209,7 @@ export class Work {
       if (active.shim === null && !runLocked(active.run)) this.#ended.add(active.run);
       else this.#backstop(active, now);
     }
+    this.#core.runs.endStuck();
     this.#leftovers.ask();
     this.lapse();
     this.#retell.pass();
@@ -326,9 +334,7 @@ export class Work {
       return null;
     }
     if (active.shim !== null || runLocked(active.run)) return null;
-    if (voidOrder(active.run) || look(`${runDir(active.run)}/${RUN_FILES.void}`) !== null) {
-      return this.#again(active, row);
-    }
+    if (isVoid(active.run)) return this.#again(active, row);
     // The exit record may have been written between the two looks.
     const late = readExit(runDir(active.run), active.run);
     if (late !== null) return { kind: "exit", active, row, exit: late };
@@ -338,9 +344,12 @@ export class Work {
       return { kind: "exit", active, row, exit: forcedExit(active) };
     }
     if (this.#probing.has(active.run)) return null;
-    if (pgid === null) return this.#crashed(active, row);
-    this.#probe(active, row, pgid);
-    return null;
+    if (pgid !== null) {
+      this.#probe(active, row, pgid);
+      return null;
+    }
+    // A shim of an earlier daemon may have taken the order and put it back between these looks.
+    return isVoid(active.run) ? this.#again(active, row) : this.#crashed(active, row);
   }
 
   /** Asks whether anything of the group lives; the answer comes back as an ended run. */
@@ -357,6 +366,9 @@ export class Work {
       const exit = readExit(runDir(active.run), active.run);
       const end: End = exit !== null
         ? { kind: "exit", active, row: again, exit }
+        // Its shim, which has ended since, had it and put it back.
+        : isVoid(active.run)
+        ? this.#again(active, again)
         : alive
         ? { kind: "uncertain", active, row: again, pgid }
         : this.#crashed(active, again);
@@ -980,6 +992,11 @@ function gone(row: Row): Refusal {
     message: `The policy changed while the request waited; "${row.verb}" does not fit it any more`,
     hint: "Read inbox/catalogue.json and send a request that fits",
   };
+}
+
+/** True when an order is void, or could be voided now: it was never started and never will be. */
+function isVoid(run: string): boolean {
+  return voidOrder(run) || look(`${runDir(run)}/${RUN_FILES.void}`) !== null;
 }
 
 /** The exit of a run that the daemon ended because its shim did not. */
