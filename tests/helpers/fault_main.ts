@@ -1,9 +1,11 @@
 /**
  * A program of its own that makes system calls of other processes fail, in both ways in which a call
- * can fail:
+ * can fail, or holds them up at one:
  *
  * - `lost`: the call is not made, and its caller is told the error
  * - `applied`: the call is made, has its whole effect, and its caller is told the error all the same
+ * - `before`: the thread is stopped before the call; it makes it when this program ends
+ * - `after`: the call is made and has its whole effect, and its caller hears of it when this program ends
  *
  * The second one no tracer at hand can do, so this one stops the traced thread at the end of the
  * call and writes the error into the register that holds the result. Nothing of the traced program
@@ -12,7 +14,7 @@
  * Usage: `fault_main.ts MODE CALL ERROR WHEN PATH TID…`: makes CALL fail with ERROR in those threads;
  * WHEN is the number of the one call that fails, counted over all threads, or 0 for every one; PATH
  * is a part of the name that the call must be about, or empty. Writes `ready` when it watches, and a
- * line for each call that it made fail. Ends when it is killed; the threads go on then.
+ * line for each call that it made fail or holds. Ends when it is killed; the threads go on then.
  *
  * @module
  */
@@ -68,7 +70,8 @@ const libc = Deno.dlopen("libc.so.6", {
 const [mode, callName = "", errorName = "", when = "0", part = "", ...tids] = Deno.args;
 const call = CALLS[callName];
 const errno = ERRORS[errorName];
-if ((mode !== "lost" && mode !== "applied") || call === undefined || errno === undefined) {
+const modes = ["lost", "applied", "before", "after"];
+if (mode === undefined || !modes.includes(mode) || call === undefined || errno === undefined) {
   throw new RangeError(`Cannot inject ${Deno.args.join(" ")}`);
 }
 
@@ -108,25 +111,35 @@ function subject(tid: number): string {
 const failing = new Map<number, string>();
 let count = 0;
 
-/** Takes part in a call of a thread, at its beginning or its end. */
-function atCall(tid: number): void {
-  if (libc.symbols.info(PTRACE.info, BigInt(tid), INFO_BYTES, info) <= 0n) return;
+/**
+ * Takes part in a call of a thread, at its beginning or its end.
+ *
+ * @returns false when the thread is to go no further
+ */
+function atCall(tid: number): boolean {
+  if (libc.symbols.info(PTRACE.info, BigInt(tid), INFO_BYTES, info) <= 0n) return true;
   const op = view.getUint8(0);
   if (op === 1 && view.getBigUint64(24, true) === call?.nr) {
     const about = subject(tid);
-    if (!about.includes(part)) return;
+    if (!about.includes(part)) return true;
     count++;
-    if (when !== "0" && count !== Number(when)) return;
+    if (when !== "0" && count !== Number(when)) return true;
+    if (mode === "before") {
+      say(`${tid} ${callName} ${count} ${about}`);
+      return false;
+    }
     failing.set(tid, about);
     if (mode === "lost") ptrace(PTRACE.pokeuser, tid, ORIG_RAX, -1n);
   } else if (op === 2 && failing.has(tid)) {
     const about = failing.get(tid);
     failing.delete(tid);
     // A call that fails by itself is left as it is.
-    if (mode === "applied" && view.getUint8(32) !== 0) return;
-    ptrace(PTRACE.pokeuser, tid, RAX, -BigInt(errno ?? 0));
+    if (mode !== "lost" && view.getUint8(32) !== 0) return true;
+    if (mode !== "after") ptrace(PTRACE.pokeuser, tid, RAX, -BigInt(errno ?? 0));
     say(`${tid} ${callName} ${count} ${about}`);
+    return mode !== "after";
   }
+  return true;
 }
 
 const status = new Int32Array(1);
@@ -142,8 +155,9 @@ for (;;) {
   if ((value & 0xff) !== 0x7f) continue;
   const signal = (value >> 8) & 0xff;
   const event = value >> 16;
-  if (signal === (5 | 0x80)) atCall(tid);
-  else if (event === 128 && signal !== 5) {
+  if (signal === (5 | 0x80)) {
+    if (!atCall(tid)) continue;
+  } else if (event === 128 && signal !== 5) {
     ptrace(PTRACE.listen, tid);
     continue;
   } else if (event === 0) {

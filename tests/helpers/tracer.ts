@@ -217,6 +217,9 @@ export async function countCalls(
 /** The two ways in which a call can fail: without its effect, or with all of it. */
 export type Failure = "lost" | "applied";
 
+/** The two places at which a thread can be held up: before a call has its effect, or after. */
+export type Hold = "before" | "after";
+
 /** Why calls cannot be made to fail after they had their effect here, or null. */
 export function cannotInject(): string | null {
   if (Deno.build.os !== "linux" || Deno.build.arch !== "x86_64") {
@@ -225,7 +228,7 @@ export function cannotInject(): string | null {
   return cannotTrace();
 }
 
-/** Makes calls of processes fail until it is disposed of. */
+/** Makes calls of processes fail, or holds a process up at one, until it is disposed of. */
 export class Injector implements AsyncDisposable {
   readonly #child: Deno.ChildProcess;
   readonly #reading: Promise<void>;
@@ -240,15 +243,16 @@ export class Injector implements AsyncDisposable {
   }
 
   /**
-   * Starts to make calls fail.
+   * Starts to make calls fail, or to wait for the one at which it holds its thread up.
    *
    * @param how what fails and how, `when` counted over all threads, 0 for every one; `about` is a
    *   part of the name that the call is about
    */
   static async start(pids: readonly number[], how: {
-    readonly mode: Failure;
+    readonly mode: Failure | Hold;
     readonly call: string;
-    readonly error: string;
+    /** What the caller is told; of no meaning where it is only held up. */
+    readonly error?: string;
     readonly when?: number;
     readonly about?: string;
   }): Promise<Injector> {
@@ -256,7 +260,7 @@ export class Injector implements AsyncDisposable {
       args: [
         ...["run", "-A", "--quiet", "--no-check", "--no-config", "--no-lock"],
         new URL("./fault_main.ts", import.meta.url).pathname,
-        ...[how.mode, how.call, how.error, String(how.when ?? 1), how.about ?? ""],
+        ...[how.mode, how.call, how.error ?? "EIO", String(how.when ?? 1), how.about ?? ""],
         ...pids.flatMap(threads),
       ],
       stdin: "null",
@@ -268,7 +272,7 @@ export class Injector implements AsyncDisposable {
     return injector;
   }
 
-  /** The calls that were made to fail so far. */
+  /** The calls that were made to fail so far, or at which a thread is held up. */
   get injected(): string[] {
     return this.#said.split("\n").slice(1, -1);
   }
