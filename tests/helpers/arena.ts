@@ -9,6 +9,7 @@ import { codeOf, type Reason } from "../../src/codes.ts";
 import { schemas } from "../../src/policy/schema.ts";
 import type { Result } from "../../src/result.ts";
 import { validate } from "../json_schema.ts";
+import { isEmptyFile } from "./agreement.ts";
 import { TestBridge, there, until } from "./bridge.ts";
 
 /**
@@ -164,9 +165,11 @@ export class Arena implements AsyncDisposable {
     assertEquals(bridge.refused().length, notes, "no second answer as a note");
     assertEquals(this.records(id).map((r) => r["event"]), ["refused"]);
     assertEquals(bridge.queued(), []);
-    // A status file may be on its way at any moment, so this is waited for.
+    // A status file may be on its way at any moment, so this is waited for. A file without content is
+    // kept for the next result.
     for (const room of ["work/main/claims", "work/main/staging"]) {
-      await until(`empty ${room}`, () => this.#names(room).length === 0);
+      const isLeft = (name: string) => !isEmptyFile(bridge.path(room, name));
+      await until(`empty ${room}`, () => !this.#names(room).some(isLeft));
     }
     assertEquals(bridge.pid, pid);
     assert(there(`/proc/${pid}/status`), "the daemon lives");
