@@ -5,7 +5,7 @@
  *
  * @module
  */
-import { assert, assertEquals, AssertionError, assertRejects } from "@std/assert";
+import { assert, assertEquals, AssertionError, assertNotEquals, assertRejects } from "@std/assert";
 import { join } from "@std/path/join";
 import { markCancel, prepareRun, runLocked, voidOrder } from "../src/run/order_file.ts";
 import { inRepository } from "../tools/launcher.ts";
@@ -396,6 +396,28 @@ Deno.test({
         await agree(c, [id]);
       });
     }
+    await t.step("it gives up, since nobody knows whether the commit happened", async () => {
+      const ran = runs().length;
+      await atRest(bridge);
+      {
+        await using _failing = await Injector.start([bridge.pid], {
+          mode: "applied",
+          call: "fsync",
+          error: "EIO",
+          about: "state/ledger.db-wal",
+        });
+        bridge.submit("unknown", { verb: "change" });
+        await eventually("the end of the service", () => !lives(bridge.pid), 30_000);
+      }
+      assertNotEquals(await bridge.stop(), 0);
+      await eventually("its shims to leave", () => processesOf(bridge.root).length === 0);
+      assert(runDirs(bridge).some(({ names }) => names.includes("order.json")));
+      assertEquals(runs().length, ran);
+      await bridge.serve();
+      assertEquals((await bridge.final("unknown", 60_000)).outcome, "succeeded");
+      assertEquals(runs().slice(ran), ["unknown"]);
+      await agree(c, ["unknown"]);
+    });
     await t.step("killed while it asks what became of an earlier run", async () => {
       const ran = runs().length;
       bridge.submit("asked", { verb: "dies", idempotency_key: "k-asked" });
