@@ -14,6 +14,10 @@ import { readModules } from "../tools/rooms.ts";
 import { AgentSide } from "./helpers/agents.ts";
 import { TestBridge, until, verb } from "./helpers/bridge.ts";
 
+function names(path: string): string[] {
+  return [...Deno.readDirSync(path)].map((entry) => entry.name);
+}
+
 async function start(limits: Record<string, unknown> = {}): Promise<{
   bridge: TestBridge;
   a: AgentSide;
@@ -54,6 +58,31 @@ Deno.test("an agent that the policy drops is told so, and the other one is serve
   await until("the last status", () => status().state === "stopped");
   assertEquals(status().why, "The policy does not name this agent any more");
   assertEquals((await b.ask("on", { verb: "say" })).outcome, "succeeded");
+});
+
+Deno.test("what was staged for an agent goes with a crash, also when the policy has dropped it since", async () => {
+  const { bridge, a, b } = await start();
+  await using _ = bridge;
+  await a.ask("one", { verb: "say" });
+  await b.ask("one", { verb: "say" });
+  const staged = (agent: string) => names(bridge.path("work", agent, "staging"));
+  await until("files made beforehand", () => staged("a").length + staged("b").length === 2);
+  const before = [...staged("a"), ...staged("b")];
+  await bridge.stop("SIGKILL");
+  const policy = JSON.parse(Deno.readTextFileSync(bridge.path("bridge.jsonc")));
+  delete policy.agents.a;
+  Deno.writeTextFileSync(bridge.path("bridge.jsonc"), JSON.stringify(policy));
+  assertEquals((await bridge.chb("trust", "--yes")).code, 0);
+  await bridge.serve();
+  assertEquals([...staged("a"), ...staged("b")].filter((name) => before.includes(name)), []);
+  // Another directory in its place is nobody's to clear.
+  await bridge.stop();
+  Deno.renameSync(bridge.path("work/a/staging"), bridge.path("work/a/before"));
+  Deno.mkdirSync(bridge.path("work/a/staging"), { mode: 0o700 });
+  Deno.writeTextFileSync(bridge.path("work/a/staging", "0".repeat(32)), "");
+  await bridge.serve();
+  assertEquals((await b.ask("two", { verb: "say" })).outcome, "succeeded");
+  assert(staged("a").includes("0".repeat(32)));
 });
 
 Deno.test("agents have ids, keys, verbs, scopes, rates and caps of their own, and see nothing of each other", async () => {

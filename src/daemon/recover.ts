@@ -11,9 +11,11 @@
  */
 import { leftoverClaims } from "../spool/claim.ts";
 import { sweepBlanks } from "../run/blank_runs.ts";
+import { assertPinned } from "../spool/pins.ts";
 import { sweepStaging } from "../spool/publish.ts";
 import type { Core } from "./core.ts";
 import type { Intake } from "./intake.ts";
+import { pinnedAgents } from "./stored_pins.ts";
 import { waitingEntry } from "./waiting_entry.ts";
 import type { Work } from "./work.ts";
 
@@ -50,9 +52,23 @@ export function recover(core: Core, intake: Intake, work: Work, agents: readonly
   core.publisher.catchUp(CATCH_UP);
   for (const answer of core.ledger.answers()) core.publisher.answer(answer);
   sweepBlanks();
+  sweepLeft(core, agents);
   for (const agent of agents) {
     sweepStaging(agent);
     const claims = leftoverClaims(agent);
     for (let i = 0; i < claims.length; i += 64) intake.process(claims.slice(i, i + 64));
+  }
+}
+
+/** What the last daemon staged for agents that have left the policy since. */
+function sweepLeft(core: Core, served: readonly string[]): void {
+  for (const agent of pinnedAgents(core.ledger)) {
+    if (served.includes(agent)) continue;
+    try {
+      assertPinned(agent, "staging");
+      sweepStaging(agent);
+    } catch {
+      // Its directories were moved or removed, as is usual for one that has left.
+    }
   }
 }
