@@ -7,6 +7,7 @@
  */
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { assertAgreement } from "./helpers/agreement.ts";
+import { Ledger } from "../src/ledger/ledger.ts";
 import type { Result } from "../src/result.ts";
 import { sleep, TestBridge, until, verb } from "./helpers/bridge.ts";
 import { type Counted, countedBridge } from "./helpers/counting.ts";
@@ -147,6 +148,55 @@ Deno.test("S11 a stop in the middle of requests leaves nothing half done, and wh
   await bridge.serve();
   for (const id of ids) assertEquals((await bridge.final(id, 60_000)).outcome, "succeeded", id);
   await assertAgreement(bridge, { ids, starts: c.runs(), mayBeUncertain: () => false });
+});
+
+Deno.test("S6 an answer of an earlier request never comes back over the result of its name", async () => {
+  await using bridge = await TestBridge.make({});
+  const isDone = (id: string) => {
+    const result = bridge.result(id);
+    return result?.verb === "true" && result.outcome === "succeeded";
+  };
+  /** Each name is used twice, and belongs to what came last. */
+  const ask = async (id: string, first: string) => {
+    bridge.submit(id, { verb: first });
+    await until("the answer", () => bridge.result(id)?.verb === first);
+    bridge.submit(id, { verb: "true" });
+    await until("the result", () => isDone(id));
+  };
+  const ids: string[] = [];
+  for (const signal of ["SIGKILL", "SIGTERM"] as const) {
+    await bridge.serve();
+    for (const first of ["nope", "bridge.ping"]) {
+      const id = `name-${ids.length}`;
+      await ask(id, first);
+      ids.push(id);
+    }
+    await bridge.stop(signal);
+    await bridge.serve();
+    assertEquals(ids.filter((id) => !isDone(id)), [], signal);
+    await bridge.stop();
+  }
+  // Without a daemon each run is a start of its own.
+  for (const verb of ["nope", "true"]) {
+    bridge.submit("once", { verb });
+    assertEquals((await bridge.chb("once")).code, 0);
+  }
+  assertEquals((await bridge.chb("once")).code, 0);
+  assertEquals([...ids, "once"].filter((id) => !isDone(id)), []);
+});
+
+Deno.test("Q5 results stay within their number when the bridge is run now and then", async () => {
+  const results_files = 100;
+  await using bridge = await TestBridge.make({ limits: { results_files, concurrency: 4 } });
+  const files = () => [...Deno.readDirSync(bridge.path("spool/main/results"))].length;
+  for (let run = 0; run < 4; run++) {
+    for (let n = 0; n < 30; n++) bridge.submit(`ping-${run}-${n}`, { verb: "bridge.ping" });
+    for (let n = 0; n < 5; n++) bridge.submit(`run-${run}-${n}`, { verb: "true" });
+    assertEquals((await bridge.chb("once")).code, 0);
+    using ledger = Ledger.open(bridge.path("state/ledger.db"), { now: Date.now, mode: "reader" });
+    assertEquals([ledger.unpublished(100), ledger.answers()], [[], []], "all of it is noted");
+  }
+  assertEquals(files(), results_files);
 });
 
 Deno.test("S12 a daemon whose standard error nobody reads serves on", async () => {

@@ -9,7 +9,7 @@ import { join } from "@std/path/join";
 import { SwitchDir } from "../src/daemon/kill_switch.ts";
 import { markUnfinishedRuns } from "../src/run/mark_runs.ts";
 import { AgentSide } from "./helpers/agents.ts";
-import { TestBridge, there, until, verb } from "./helpers/bridge.ts";
+import { sleep, TestBridge, there, until, verb } from "./helpers/bridge.ts";
 
 Deno.test("SwitchDir sees every switch that goes up or down, by a look at its directory", () => {
   const before = Deno.cwd();
@@ -77,6 +77,18 @@ async function twoAgents(concurrency = 1): Promise<{
 function records(bridge: TestBridge, ...events: string[]): Record<string, unknown>[] {
   return bridge.audit().filter((r) => events.includes(String(r["event"])));
 }
+
+Deno.test("a switch is seen within a second or so, whatever its directory's time of change says", async () => {
+  await using bridge = await TestBridge.start({ serve: ["--poll-ms", "500"] });
+  await sleep(3000);
+  assertEquals((await bridge.ask("before", { verb: "bridge.ping" })).outcome, "succeeded");
+  const { atime, mtime } = Deno.statSync(bridge.path("state"));
+  assert(atime !== null && mtime !== null);
+  Deno.writeTextFileSync(bridge.path("state/KILL"), "");
+  Deno.utimeSync(bridge.path("state"), atime, mtime);
+  await sleep(2500);
+  assertEquals((await bridge.ask("after", { verb: "bridge.ping" })).reason, "killed");
+});
 
 Deno.test("chb kill --now answers what waits, ends what runs, and chb resume lets both come again", async () => {
   const { bridge, a, b } = await twoAgents(2);

@@ -1,8 +1,9 @@
 /** What was told to agents and is noted later, together with others. */
-import { assertEquals } from "@std/assert";
+import { assert, assertEquals } from "@std/assert";
 import { Publisher } from "../src/daemon/publisher.ts";
 import { Ledger } from "../src/ledger/ledger.ts";
-import type { Row } from "../src/ledger/types.ts";
+import type { Row, StoredAnswer } from "../src/ledger/types.ts";
+import { there } from "./helpers/bridge.ts";
 import { newRow } from "./ledger_fixture.ts";
 import { SpoolRoot } from "./spool_fixture.ts";
 
@@ -19,6 +20,23 @@ class Desk {
     );
     this.publisher.row(this.row(rid));
     return rid;
+  }
+
+  /** Stores an answer that belongs to no row. */
+  refuse(id: string): StoredAnswer {
+    const answer = {
+      claim: `claim-of-the-refused-${id}`,
+      agent: "main",
+      target: `results/${id}.json`,
+      document: '{"outcome":"rejected"}\n',
+    };
+    this.ledger.transaction((tx) => tx.saveAnswer(answer));
+    return answer;
+  }
+
+  told(id: string): string | null {
+    const path = `spool/main/results/${id}.json`;
+    return there(path) ? JSON.parse(Deno.readTextFileSync(path)).state ?? "refused" : null;
   }
 
   row(rid: number): Row {
@@ -70,4 +88,36 @@ Deno.test("a mark that waits never speaks of a newer result, which a crash may h
   desk.ledger.transaction((tx) => tx.updateRow(third, { replays: 1 }));
   desk.note();
   assertEquals(desk.unpublished(), []);
+});
+
+Deno.test("takeMarks() never leaves an answer for later, and what is marked with it goes along", () => {
+  using desk = new Desk();
+  const { publisher } = desk;
+  const rid = desk.begin("a");
+  const answer = desk.refuse("b");
+  publisher.answer(answer);
+  const { rids, answered } = publisher.takeMarks(1000);
+  assertEquals([rids.map((mark) => mark.rid), answered], [[rid], [answer.claim]]);
+});
+
+Deno.test("an answer that is still owed when a row has its name is never told", () => {
+  using desk = new Desk();
+  const { ledger, publisher } = desk;
+  const answer = desk.refuse("a");
+  const other = desk.refuse("b");
+  Deno.renameSync("work/main/staging", "work/main/away");
+  publisher.answer(answer);
+  publisher.answer(other);
+  Deno.renameSync("work/main/away", "work/main/staging");
+  assertEquals([publisher.backlog, desk.told("a"), desk.told("b")], [2, null, null]);
+  const rid = desk.begin("a");
+  assertEquals([desk.told("a"), ledger.answers()], ["pending", [other]]);
+  publisher.retry();
+  assertEquals([desk.told("a"), desk.told("b"), publisher.backlog], ["pending", "refused", 0]);
+  // Whoever finds its claim knows all the same that it was answered.
+  ledger.transaction((tx) => {
+    tx.append({ event: "refused", agent: "main", id: "a", claim: answer.claim });
+  });
+  assertEquals(ledger.claimSeen(answer.claim), { kind: "answer", answer: null });
+  assert(ledger.row(rid) !== null);
 });

@@ -393,6 +393,7 @@ export class Bridge {
       this.#giveReserves();
       throw this.#fatal;
     }
+    if (this.#core.publisher.hasMarks) this.#guard(() => this.#intake.flush());
     if (this.#parts.once) this.#reaper.all();
     this.#reaper.close();
     this.#tellShed(true);
@@ -561,9 +562,9 @@ export class Bridge {
   }
 
   /**
-   * Makes in a moment what is dear on the disk and would otherwise be waited for: the files of the
-   * next results and, when nothing runs, the directory of a later run. Not at once: a shim hears of
-   * its run when this thread comes to rest.
+   * Does in a moment what is dear on the disk and would otherwise be waited for: makes the files of
+   * the next results and, when nothing runs, the directory of a later run, and notes what was
+   * published. Not at once: a shim hears of its run when this thread comes to rest.
    */
   #makeAhead(): void {
     if (this.#parts.once) return;
@@ -880,7 +881,9 @@ export class Bridge {
     if (more) setTimeout(() => this.#guard(() => this.#half()), 20);
   }
 
+  /** What is looked at each second while anything happens, and before anything does. */
   #checkFile(): void {
+    this.#switchDir.forget();
     if (this.#parts.ledger.intact()) return;
     throw new FatalError("The ledger's file was replaced or removed while it was open");
   }

@@ -9,8 +9,9 @@
  * 3. A fault in one candidate is that candidate's answer (`internal`) and nobody else's (J10).
  * 4. Nothing is published, started or removed before the commit; a failed commit leaves the claims
  *    where they are, to be tried again.
- * 5. Nobody is served by a look at the kill switches that was made for another entry; what is refused
- *    anyway shares the looks of its batch.
+ * 5. Nobody is served by a look at the kill switches that was made for another entry, be it a look at
+ *    the directory that shows that nothing changed; what is refused anyway shares the looks of its
+ *    batch.
  * 6. What a refusal says is ours; no byte of the entry is quoted but its escaped name (J16, P18).
  *
  * @module

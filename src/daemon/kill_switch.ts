@@ -50,7 +50,8 @@ export function isRaised(name: string): boolean {
 /**
  * Looks at switches that are down as a rule, by one look at the directory that they lie in: as long as
  * nothing came or went there, one that was seen down is down. To find that a file is not there costs
- * several times as much. Whatever the directory's time of change cannot prove is looked at itself.
+ * several times as much. Whatever the directory's time of change cannot prove is looked at itself, and
+ * all of them are once a second while anything happens: somebody may have set that time.
  */
 export class SwitchDir {
   readonly #state: Unchanged;
@@ -59,6 +60,11 @@ export class SwitchDir {
   /** @param now wall clock, milliseconds */
   constructor(now: () => number) {
     this.#state = new Unchanged("state", now);
+  }
+
+  /** What was seen is looked at again. */
+  forget(): void {
+    this.#down.clear();
   }
 
   /** The first of these switches that is up, or null. */

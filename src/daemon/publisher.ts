@@ -8,9 +8,10 @@
  * 3. What an agent's directories do not take because they were replaced waits for the next start,
  *    which comes after a human looked (P3). It is no fault of the others.
  * 4. A row counts as published only in a commit after its file was renamed into place; a newer
- *    state of the row takes the mark away first. The mark says what the row takes in `results/`. It
- *    is noted within a second or so, with others.
+ *    state of the row takes the mark away first. The mark says what the row takes in `results/`. Marks
+ *    of rows are noted many at a time, within a second or so and at the end of the service.
  * 5. What was reaped is published again only as the answer to a replay that asks for it.
+ * 6. An answer belongs to no row. Once a row has the name, it is not published any more.
  *
  * @module
  */
@@ -78,11 +79,13 @@ export class Publisher {
   /**
    * Rows published and claims answered since the last call, to be noted in a transaction.
    *
-   * @param least none where there are fewer: to note many at once costs each request less, and what
-   *   is not noted yet is published again after a crash, which harms nobody
+   * @param least none where there are fewer and all are of rows: to note many of them at once costs
+   *   each request less, and one that is not noted yet is published again after a crash, as it stands
+   *   then. An answer does not change, and must not come back over what has its name by then: it is
+   *   noted in the very next transaction
    */
   takeMarks(least = 1): { rids: Published[]; answered: string[] } {
-    if (this.marks < least) return { rids: [], answered: [] };
+    if (this.marks < least && this.#dropped.length === 0) return { rids: [], answered: [] };
     const marks = { rids: [...this.#marks.values()], answered: this.#dropped };
     this.#marks = new Map();
     this.#dropped = [];
@@ -211,7 +214,8 @@ export class Publisher {
     left = limit;
     for (const answer of [...this.#retryAnswers.values()]) {
       if (left-- <= 0) break;
-      this.answer(answer);
+      if (this.#ledger.isOwed(answer.claim)) this.answer(answer);
+      else this.#retryAnswers.delete(answer.claim);
     }
   }
 

@@ -5,8 +5,8 @@
  * 1. The look comes before the reading: what arrives in between changes the time once more.
  * 2. A time that was young at the look proves nothing, since clocks of file systems stand still for
  *    up to two seconds: an entry made after the reading may have the same one.
- * 3. It saves work and decides nothing: whoever uses it reads the directory now and then all the
- *    same, so that a clock that was set costs seconds.
+ * 3. It saves work: whoever uses it reads the directory now and then all the same, so that a clock or
+ *    a time that was set costs seconds.
  *
  * @module
  */

@@ -275,7 +275,8 @@ export class Work {
   /**
    * Takes an order back from a living shim that has not taken it: one that was stopped, for example.
    * Void, it was never started and never will be, so its request waits for another shim, and this
-   * one is of no use. A shim whose run directory is gone can tell nothing any more; its group is
+   * one is of no use. One that was stopped behind the taking counts as a run that goes on: nobody can
+   * see that it has started nothing yet. A shim whose run directory is gone can tell nothing any more; its group is
    * ended when its time is over, and what the run did stays unknown.
    *
    * @returns true when the run is settled, or being ended

@@ -345,6 +345,11 @@ export class Ledger {
       undefined;
   }
 
+  /** True while an answer is saved, not published, and no row has its name. */
+  isOwed(claim: string): boolean {
+    return this.#db.get("SELECT 1 FROM answers WHERE claim = ? AND pub = 0", claim) !== undefined;
+  }
+
   /** Every answer that was saved and not published, oldest first. */
   answers(): StoredAnswer[] {
     return this.#db.all(

@@ -458,6 +458,12 @@ export class Tx {
       id,
       rid,
     );
+    // What answered an earlier request of this name is not told any more.
+    this.#db.run(
+      "DELETE FROM answers WHERE agent = ? AND target = ? AND pub = 0",
+      agent,
+      `results/${id}.json`,
+    );
     this.#db.run("INSERT INTO ids VALUES (?, ?, ?, ?)", agent, id, rid, joined);
   }
 

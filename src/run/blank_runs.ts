@@ -9,7 +9,7 @@
  * 3. That there is none, or that one cannot be used, is no fault: the order is stored as if there
  *    never had been any.
  * 4. Nothing of an earlier daemon is used; it is removed at the start.
- * 5. The file of its order is kept open, and written only while it has its one name.
+ * 5. The file of its order is kept open, and written only while it has one name.
  *
  * @module
  */

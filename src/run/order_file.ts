@@ -5,7 +5,8 @@
  * 1. A run directory is made with `mkdir`, which fails where one exists: a run id is used once. One
  *    that was made beforehand has the id of its run from the beginning (`blank_runs.ts`).
  * 2. An order is taken or voided by renaming `order.json`; the file system lets one of the two
- *    win, so a voided order has not been started and never will be (S7).
+ *    win, so a voided order has not been started and never will be (S7). Its taker may put it back as
+ *    long as nothing was started.
  * 3. A lock is probed shared and let go at once, so a probe cannot make another probe fail; the
  *    shim waits for the lock instead of trying it.
  * 4. Files are removed by the names that this program gives them, never by walking a tree (P21).

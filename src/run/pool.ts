@@ -40,7 +40,7 @@ const ASKED_OF = 3;
 
 /** What a shim tells about the run that it was given. */
 export interface ShimLine {
-  /** `exit`: an outcome is recorded. `gone`: there was no order, and nothing was started. */
+  /** `exit`: an outcome is recorded. `gone`: no order, or put back, and nothing was started. */
   readonly kind: "exit" | "gone";
   readonly run: string;
   /** True when the shim is free again; false when it is ending, and its group with it. */
@@ -329,7 +329,7 @@ export class ShimPool {
 
   /**
    * Ends a shim that did not take the order which it was given; another one takes its place. Only
-   * for one whose order is void: what a shim runs does not end with it.
+   * for one whose order is void or withdrawn: what a shim runs does not end with it.
    */
   abandon(shim: Shim): void {
     if (shim instanceof PoolShim) shim.abandon();
