@@ -12,7 +12,7 @@ import { inRepository } from "../tools/launcher.ts";
 import { ENTRIES } from "../tools/wrapper.ts";
 import { assertAgreement } from "./helpers/agreement.ts";
 import { type TestBridge, there, until as eventually } from "./helpers/bridge.ts";
-import { type Counted, countedBridge, marking, UNTIL_GO } from "./helpers/counting.ts";
+import { type Counted, countedBridge, LOOKUP, marking, UNTIL_GO } from "./helpers/counting.ts";
 import { AFTER_MS, shims } from "./helpers/round.ts";
 import { type RawShim, ShimRoot, sleep } from "./helpers/shim_root.ts";
 import { cannotInject, Injector, lives, processesOf } from "./helpers/tracer.ts";
@@ -362,13 +362,7 @@ Deno.test({
         dies: marking(["dies"], {
           class: "mutating",
           lock: "one",
-          on_crash: "lookup",
-          lookup: {
-            argv: ["base/mark.sh", "{idempotency_key}", "ask"],
-            done: [0],
-            not_done: [1],
-            timeout_s: 20,
-          },
+          ...LOOKUP,
         }),
       },
       `case $2 in dies) ${UNTIL_GO}; kill -KILL 0;; esac`,

@@ -2,7 +2,7 @@ import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { join } from "@std/path/join";
 import type { TestBridge } from "./helpers/bridge.ts";
 import { until } from "./helpers/bridge.ts";
-import { type Counted, countedBridge, marking } from "./helpers/counting.ts";
+import { type Counted, countedBridge, LOOKUP, marking } from "./helpers/counting.ts";
 
 /**
  * What the counted script does, by its second word: `die` ends its own shim on the first attempt and
@@ -37,16 +37,6 @@ async function bridgeOf(
 function dying(how: string, more: Record<string, unknown> = {}): unknown {
   return marking([how], { class: "mutating", lock: "one", ...more });
 }
-
-const LOOKUP = {
-  on_crash: "lookup",
-  lookup: {
-    argv: ["base/mark.sh", "{idempotency_key}", "ask"],
-    done: [0],
-    not_done: [1],
-    timeout_s: 20,
-  },
-};
 
 /** The audit records of a request by name, once one of them is `last`. */
 async function eventsOf(bridge: TestBridge, id: string, last: string) {

@@ -10,6 +10,17 @@ import { type BridgeOptions, TestBridge, verb } from "./bridge.ts";
 /** Shell text for `then`: waits until the test says `go`, so that it decides how long a command runs. */
 export const UNTIL_GO = 'while [ ! -e "$MARKS.go" ]; do sleep 0.05; done';
 
+/** Has a counted verb asked after a crash what became of it: by the same script, told to `ask`. */
+export const LOOKUP = {
+  on_crash: "lookup",
+  lookup: {
+    argv: ["base/mark.sh", "{idempotency_key}", "ask"],
+    done: [0],
+    not_done: [1],
+    timeout_s: 20,
+  },
+};
+
 /** The script behind counted verbs: notes the id that it gets, then does what `then` says. */
 function markScript(then: string): string {
   return `#!/bin/sh\necho "$1" >> "$MARKS"\n${then}\n`;
