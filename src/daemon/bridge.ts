@@ -903,6 +903,8 @@ export class Bridge {
     core.publisher.retry();
     core.runs.sweep();
     this.#keeper.turn();
+    // A text that could not be written is brought level without waiting for the next record.
+    if (this.#parts.opened.textFault() !== null) core.appendText();
     core.clock.now();
     if (core.clock.takeStepped()) {
       this.#parts.log("WARN", "clock-stepped", { message: "the wall clock was set" });

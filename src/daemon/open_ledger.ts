@@ -69,12 +69,14 @@ export function openLedger(
   let waiting: StoredRecord[] = [];
   let closing = false;
   const append = () => {
-    if (waiting.length === 0) return;
+    if (waiting.length === 0 && (closing || text.fault === null)) return;
     const records = waiting;
     waiting = [];
-    text.append(records);
+    // With nothing new, the last record brings those along that could not be written.
+    const last = ledger.head()?.seq ?? 0;
+    text.append(records.length > 0 ? records : ledger.records(last, 1));
     tell(text.fault);
-    opened.follow?.(records);
+    if (records.length > 0) opened.follow?.(records);
     const mended = text.takeMended();
     if (mended === null) return;
     log("WARN", "audit-text-repaired", { ...mended });
