@@ -116,6 +116,24 @@ Deno.test("a text that is changed while the daemon serves is mended, and that is
   assertEquals((await bridge.chb("audit", "verify")).code, 0);
 });
 
+Deno.test("a text that could not be written is level again in seconds, though nothing else happens", async () => {
+  await using bridge = await TestBridge.start({});
+  assertEquals((await bridge.ask("before", { verb: "true" })).outcome, "succeeded");
+  const path = bridge.path("state/audit/audit.jsonl");
+  const kept = `${path}.kept`;
+  // A directory takes no lines, whoever writes them.
+  Deno.renameSync(path, kept);
+  Deno.mkdirSync(path);
+  const { audit } = await bridge.ask("during", { verb: "true" });
+  await until("the fault", () => bridge.log.includes("ERROR audit-text"));
+  assert(audit !== undefined && !Deno.readTextFileSync(kept).includes(audit.hash));
+  Deno.removeSync(path);
+  Deno.renameSync(kept, path);
+  await until("the last record", () => Deno.readTextFileSync(path).includes(audit.hash));
+  await until("no fault", () => bridge.status()?.["state"] === "serving");
+  assertEquals((await bridge.chb("audit", "verify")).code, 0);
+});
+
 Deno.test("an agent's mirror has its own records, without what is the host's, and masked", async () => {
   const policy = {
     agents: {
