@@ -393,6 +393,7 @@ Deno.test({
     await t.step("it gives up, since nobody knows whether the commit happened", async () => {
       const ran = runs().length;
       await atRest(bridge);
+      const before = new Set(runDirs(bridge).map(({ run }) => run));
       {
         await using _failing = await Injector.start([bridge.pid], {
           mode: "applied",
@@ -405,7 +406,8 @@ Deno.test({
       }
       assertNotEquals(await bridge.stop(), 0);
       await eventually("its shims to leave", () => processesOf(bridge.root).length === 0);
-      assert(runDirs(bridge).some(({ names }) => names.includes("order.json")));
+      const left = runDirs(bridge).filter(({ run }) => !before.has(run));
+      assertEquals(left.map(({ names }) => names.includes("order.json")), [true], "put back");
       assertEquals(runs().length, ran);
       await bridge.serve();
       assertEquals((await bridge.final("unknown", 60_000)).outcome, "succeeded");
